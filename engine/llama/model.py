@@ -26,6 +26,7 @@ from engine.llama.hardware.plan import LoadPlan, plan_load
 from engine.llama.log_bridge import route_log
 from engine.llama.memory.buffers import read_weights
 from engine.llama.memory.cell_types import check_cell_types, check_cuda
+from engine.llama.memory.generating import check_generating
 from engine.llama.memory.parameters import largest_step
 from engine.llama.memory.plan import MemoryPlan, Room, cells_per_weight_pass, find_rooms, plan_memory
 from engine.llama.memory.simulation import Simulation
@@ -134,7 +135,8 @@ class LlamaModel:
         """Plan the memory of the context, by a simulation of llama.cpp's.
 
         Raises:
-            LoadError: memory is short, or llama.cpp refuses the types of the cells.
+            LoadError: memory is short, llama.cpp refuses the types of the cells, or the model cannot generate as
+                configured.
         """
         gpus = [device.name for device in load.placement.devices]
         if any(gpu.startswith("CUDA") for gpu in gpus):
@@ -147,8 +149,11 @@ class LlamaModel:
             gpus=gpus,
         )
         trained = metadata.extended_context(handle, config.rope)
+        recurrent = metadata.has_state(handle)
         with simulation:
-            kind = {"windowed": self.window > 0, "recurrent": metadata.has_state(handle)}
+            if metadata.generates(handle, config):
+                check_generating(config, self.attention, simulation, recurrent=recurrent)
+            kind = {"windowed": self.window > 0, "recurrent": recurrent}
             return plan_memory(config, self.attention, trained, simulation, rooms, **kind)
 
     def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:

@@ -43,7 +43,6 @@ class LlamaRunner(Runner):
         self._in_parts = not (model.aborts or config.kv_unified)
         with ExitStack() as resources:
             self._context, self._best = _open_context(model, config, resources)
-            self._context.check_generates(config)
             self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
             self._drawer = resources.enter_context(closing(Drawer(model)))
             self._resources = resources.pop_all()
