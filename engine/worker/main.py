@@ -14,12 +14,12 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.info import ModelInfo
 from engine.llama import devices
 from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
+from engine.llama.hardware.cpu_share import take_cpu_share
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.prefix_files.directory import PrefixDirectory
 from engine.prefix_files.fingerprint import fingerprint
 from engine.prefix_files.service import PrefixFileService
-from engine.worker.cpu_share import take_cpu_share
 from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_OK, serve
