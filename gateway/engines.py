@@ -11,7 +11,6 @@ from typing_extensions import override
 
 from engine import Engine, EngineConfig
 from gateway.hub.engine import open_hub_engine
-from gateway.hub.reference import SCHEME, HubReference
 from gateway.loading import show_download
 from gateway.residency.estimate import Estimate, estimate
 from gateway.residency.machine import machine_budget
@@ -91,7 +90,7 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
 
     @override
     async def join(self, model: ServedModel) -> EngineSource:
-        found = await to_thread.run_sync(_estimate, self._settings.engine_config(model), self._budget)
+        found = await to_thread.run_sync(estimate, self._settings.engine_config(model), self._budget)
         before, self._configs[model.name] = self._configs.get(model.name), found.config
         if before is None:
             terms = _terms(model, found.need)
@@ -146,17 +145,4 @@ async def _open_on_demand(
 
 
 def _estimates(settings: Settings, budget: Memory) -> dict[str, Estimate]:
-    return {model.name: _estimate(settings.engine_config(model), budget) for model in settings.served}
-
-
-def _estimate(config: EngineConfig, budget: Memory) -> Estimate:
-    """Return the estimate for a model. One of the hub is estimated by its file if that is on this machine."""
-    if not config.model.startswith(SCHEME):
-        return estimate(config, budget)
-    from gateway.hub.opening import cached_file  # noqa: PLC0415 - it needs an extra
-
-    file = cached_file(HubReference.parse(config.model))
-    if file is None:
-        return estimate(config, budget)
-    found = estimate(replace(config, model=str(file)), budget)
-    return replace(found, config=replace(found.config, model=config.model))
+    return {model.name: estimate(settings.engine_config(model), budget) for model in settings.served}
