@@ -226,6 +226,7 @@ RULES: dict[str, set[str]] = {
         "engine",
         "gateway.cli",
         "gateway.hub",
+        "gateway.residency",
         "gateway.settings",
         "anyio",
         "orjson",
