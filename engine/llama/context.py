@@ -17,7 +17,8 @@ from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
 from engine.llama.cpu import usable_cores
 from engine.llama.hardware.rope import set_rope
-from engine.llama.log_bridge import capture_log, first_error
+from engine.llama.log_bridge import ALL_LEVELS, capture_log, first_error
+from engine.llama.memory.buffers import read_buffers
 from engine.llama.model import LlamaModel
 from engine.llama.threads import StepThreads, ladder
 from engine.request import AdapterSet
@@ -62,10 +63,12 @@ class LlamaContext:
         self._abort = AbortFlag()
         set_rope(params, config.rope)
         params.abort_callback, params.abort_callback_data = self._abort.callback, self._abort.data
-        with capture_log(hide_from) as lines:
+        with capture_log(ALL_LEVELS, hide_from=hide_from) as lines:
             handle = llama_cpp.llama_init_from_model(model.handle, params)
         if not handle:
             raise LoadError(f"{purpose} cannot be made: {first_error(lines)}")
+        self.buffers = read_buffers((line.text for line in lines), model.placement.gpus)
+        """Bytes that it allocated."""
         self._handle: int | None = int(handle)
         self._vocabulary = model.info.vocabulary
         self._logits: LogitRows = np.empty((0, self._vocabulary), np.float32)

@@ -21,6 +21,7 @@ from engine.llama.batch import Batch
 from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
 from engine.llama.drawing import Drawer, Output
+from engine.llama.memory.buffers import Buffers
 from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
 from engine.llama.probe import Probe, probe
@@ -56,6 +57,11 @@ class LlamaRunner(Runner):
     def shut_down(self) -> None:
         """Free everything. Repeatable; no other method may be called afterwards."""
         self._resources.close()
+
+    @property
+    def buffers(self) -> Buffers:
+        """Bytes that the context allocated."""
+        return self._context.buffers
 
     def probe(self) -> Probe:
         """Decode a small prompt and a single token to prove that this machine can run the model.

@@ -10,10 +10,8 @@ import llama_cpp
 
 from engine.errors import LoadError
 from engine.llama.backend_sampling.samplers import TopKSamplers
-from engine.llama.log_bridge import capture_log, first_error
+from engine.llama.log_bridge import ALL_LEVELS, capture_log, first_error
 from engine.llama.memory.buffers import Buffers, read_buffers
-
-_ALL_LEVELS = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,7 @@ class Simulation:
         own.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
         own.progress_callback = llama_cpp.llama_progress_callback()
         own.kv_overrides = overrides
-        with capture_log(_ALL_LEVELS) as lines:
+        with capture_log(ALL_LEVELS) as lines:
             handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), own)
         if not handle:
             raise LoadError(f"{path} cannot be simulated: {first_error(lines)}")
@@ -113,7 +111,7 @@ class Simulation:
         Raises:
             LoadError: llama.cpp refuses the parameters.
         """
-        with capture_log(_ALL_LEVELS) as lines:
+        with capture_log(ALL_LEVELS) as lines:
             context = llama_cpp.llama_init_from_model(self._handle, params)
         if not context:
             raise LoadError(f"llama.cpp refuses the context: {first_error(lines)}")

@@ -614,6 +614,12 @@ def test_every_llama_cpp_object_is_freed_once(model: LlamaModel, calls: Counter[
     }
 
 
+def test_the_buffers_are_those_that_were_simulated(model: LlamaModel) -> None:
+    with LlamaRunner(model, config(slots=model.info.slots, context=model.info.context)) as runner:
+        assert runner.buffers.cells == model.memory.buffers.cells
+        assert runner.buffers.compute == pytest.approx(model.memory.buffers.compute, abs=2**15)
+
+
 def test_a_context_that_llama_cpp_refuses_is_a_load_error(model: LlamaModel, calls: Counter[str]) -> None:
     too_many = llama_cpp.llama_max_parallel_sequences() + 1
     with pytest.raises(LoadError, match="n_seq_max must be"):
