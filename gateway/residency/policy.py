@@ -100,8 +100,11 @@ class Residency:
         self._residents[model].loaded(need.at_most(self.budget), now)
 
     def failed(self, model: str, reason: str, now: float) -> None:
-        """Record that a model could not be loaded and its process has ended."""
-        self._residents[model].failed(reason, self._limits, now)
+        """Record that a model could not be loaded, or loaded again, and its process has ended."""
+        resident = self._residents[model]
+        if resident.phase is Phase.LOADED and resident.terms.keep_loaded and not resident.leaves:
+            resident.wanted = self._next_turn()
+        resident.failed(reason, self._limits, now)
 
     def unloaded(self, model: str) -> None:
         """Record that the process of a model has ended, as `Unload` asked."""

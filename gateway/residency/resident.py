@@ -56,8 +56,8 @@ class Resident:
 
     @property
     def gone(self) -> bool:
-        """True if it has no process, and none is asked for."""
-        return self.phase is Phase.UNLOADED and self.turn is None
+        """True if it has no process, no request uses one that was lost, and none is asked for."""
+        return self.phase is Phase.UNLOADED and not self.users and self.turn is None
 
     @property
     def dismissed(self) -> bool:
@@ -100,7 +100,8 @@ class Resident:
 
     def failed(self, reason: str, limits: ResidencyLimits, now: float) -> None:
         """Record a load that failed. Only a model that is kept loaded is tried again without a request."""
-        self.phase, self.failure = Phase.UNLOADED, reason
+        self.unloaded()
+        self.failure = reason
         self.delay = min(2 * self.delay or limits.backoff_first, limits.backoff_longest)
         self.retry_at = now + self.delay
         if not self.terms.keep_loaded:

@@ -101,11 +101,12 @@ class Residents:
             with anyio.CancelScope(deadline=deadline):
                 await request.answered.wait()
             _check_granted(request, model)
+            engine = self._granted(model)
         except BaseException:
             self._leave(ticket)
             raise
         held.callback(self._leave, ticket)
-        return self._engines[model]
+        return engine
 
     def add(self, terms: ModelTerms) -> None:
         """Add a model. It is loaded when a request asks for it."""
@@ -176,6 +177,12 @@ class Residents:
             return EngineStatus(EngineState.FAILED, failure, 0.0, 0)
         return EngineStatus(EngineState.STOPPED, "The model is not loaded.", 0.0, 0)
 
+    def _granted(self, model: str) -> Engine:
+        """Return the engine that a request was granted. Raises `Unavailable` if it has been lost since then."""
+        if (engine := self._engines.get(model)) is None:
+            raise Unavailable(self.failure(model), code="model_unavailable")
+        return engine
+
     def _leave(self, ticket: Ticket) -> None:
         if self._requests.pop(ticket).refusal is None:  # one that is refused has left
             self._residency.leave(ticket, self._clock())
@@ -213,7 +220,7 @@ class Residents:
                     if self._watch is not None and self._tasks is not None:
                         self._tasks.start_soon(self._watch, model, engine)
                     await self._load(model, engine)
-                    await anyio.sleep_forever()
+                    await engine.lost()
             except EngineError as error:
                 failure = error.message
                 cause = self.status(model).cause or failure

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from gateway.server.limits import ServerLimits
 from gateway.server.listen import listen
 from gateway.server.server import Server
 from gateway.serving.sources import EngineOnDemand
-from tests.gateway.server.sockets import Client
+from tests.gateway.server.sockets import Answer, Client
 from tests.models import model_path
 from tests.program import engines_of
 from tests.repeat import TIMES
@@ -53,12 +54,16 @@ class ManyModels:
 
     async def ask(self, model: str, tokens: int) -> bytes:
         """Return the body of the answer to one request on a connection of its own."""
+        answer = await self.answer(model, tokens)
+        assert answer.status == 200, answer.body
+        return answer.body
+
+    async def answer(self, model: str, tokens: int) -> Answer:
+        """Return the answer to one request on a connection of its own."""
         client = Client(self.port)
         try:
             await client.send(completion("ask", model=model, max_tokens=tokens))
-            answer = await client.answer()
-            assert answer.status == 200, answer.body
-            return answer.body
+            return await client.answer()
         finally:
             client.close()
 
@@ -119,6 +124,27 @@ async def test_unloading_ends_the_process_and_returns_its_memory(tmp_path: Path)
         assert (engines_of(os.getpid()), resident_bytes(pid)) == ([], 0)
         await served.ask("a", 4)
         assert engines_of(os.getpid()) not in ([], [pid])
+
+
+async def test_a_model_whose_file_and_process_are_gone_answers_at_once_and_heals(tmp_path: Path) -> None:
+    async with many_models(tmp_path) as served:
+        await served.ask("a", 4)
+        file, away = tmp_path / "a.gguf", tmp_path / "away"
+        file.rename(away)
+        (pid,) = engines_of(os.getpid())
+        os.kill(pid, signal.SIGKILL)
+        await served.until(lambda: pid not in engines_of(os.getpid()))
+        for _ in range(2):  # one waits for the restart, one comes after it
+            with anyio.fail_after(GUARD):
+                answer = await served.answer("a", 4)
+            error = orjson.loads(answer.body)["error"]
+            assert (answer.status, error["code"]) == (503, "model_unavailable")
+            assert "a.gguf" in error["message"]
+            assert str(tmp_path) not in error["message"]
+        await served.until(lambda: not engines_of(os.getpid()))
+        away.rename(file)
+        await anyio.sleep(int(answer.headers["retry-after"]))
+        await served.ask("a", 4)
 
 
 async def test_three_models_share_room_for_two_while_clients_leave(tmp_path: Path) -> None:

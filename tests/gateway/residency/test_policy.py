@@ -222,6 +222,28 @@ def test_a_kept_model_that_fails_is_tried_again_without_a_request() -> None:
     assert policy.decide(6) == [Load("kept")]
 
 
+def test_a_kept_model_that_is_lost_is_tried_again_without_a_request() -> None:
+    policy = residency(1, ModelTerms("kept", Memory(1), keep_loaded=True))
+    load(policy, "kept")
+    policy.failed("kept", "It is gone.", 5)
+    assert (policy.decide(5), policy.used) == ([], Memory())
+    assert policy.decide(6) == [Load("kept")]
+
+
+def test_a_model_that_is_lost_while_the_operator_unloads_it_is_unloaded() -> None:
+    policy = residency(1, ModelTerms("kept", Memory(1), keep_loaded=True))
+    load(policy, "kept")
+    ticket = use(policy, "kept", 1)
+    policy.dismiss("kept")
+    policy.failed("kept", "It is gone.", 5)
+    policy.leave(ticket, 6)
+    assert policy.decide(100) == []
+    policy.arrive("kept")
+    assert policy.decide(100) == [Load("kept")]
+    policy.loaded("kept", Memory(1), 101)
+    assert not policy["kept"].leaves
+
+
 def test_a_failure_does_not_stop_the_models_behind_it() -> None:
     policy = residency(1, "a", "b")
     policy.arrive("a")
