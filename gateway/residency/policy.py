@@ -95,6 +95,18 @@ class Residency:
         resident.wanted = None
         resident.leaves = resident.phase is Phase.LOADED
 
+    def resize(self, model: str, need: Memory) -> bool:
+        """Record the bytes of a model that is being loaded, now that they are known better.
+
+        Returns False if there is no room for them. `decide` then ends the load, and the model waits for room.
+        """
+        resident = self._residents[model]
+        if need.fits(self.budget - self.used + resident.need):
+            resident.need = need
+            return True
+        resident.larger = need
+        return False
+
     def loaded(self, model: str, need: Memory, now: float) -> None:
         """Record that a model is loaded, and the bytes that it takes. A model that was loaded fits the budget alone."""
         self._residents[model].loaded(need.at_most(self.budget), now)
@@ -164,9 +176,10 @@ class Residency:
                 self._actions.append(Grant(ticket))
 
     def _unload_unused(self, now: float) -> None:
-        """End loads that have lost their last waiter, and models that are idle for too long."""
+        """End loads that have lost their last waiter or have no room, and models that are idle for too long."""
         for resident in self._residents.values():
-            abandoned = resident.phase is Phase.LOADING and resident.turn is None
+            needless = resident.turn is None or resident.larger is not None
+            abandoned = resident.phase is Phase.LOADING and needless
             if abandoned or (resident.idle and (resident.leaves or resident.overdue(now))):
                 self._unload(resident)
 

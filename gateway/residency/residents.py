@@ -140,6 +140,17 @@ class Residents:
         self._residency.keep(model, seconds)
         self._decide()
 
+    def resize(self, model: str, need: Memory) -> bool:
+        """Record the bytes of a model that is being loaded, now that its file is there.
+
+        Returns False if there is no room for them. The load is then being ended, and begins again once there is.
+        """
+        fits = self._residency.resize(model, need)
+        if not fits:
+            logger.info("the model needs more room than was known", extra={"model": model, "needs": str(need)})
+        self._decide()
+        return fits
+
     def idle_left(self, model: str) -> float | None:
         """Return the seconds until a model is unloaded for idleness, or None if it is not."""
         end = self._residency[model].idle_until

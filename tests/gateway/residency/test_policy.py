@@ -389,6 +389,42 @@ def test_the_measured_bytes_replace_the_estimate() -> None:
     assert policy.used == Memory(3)
 
 
+def test_a_model_that_turns_out_larger_waits_for_its_room() -> None:
+    policy = residency(3, "a", "b")
+    load(policy, "a")
+    ticket = policy.arrive("b")
+    assert policy.decide(1) == [Load("b")]
+    assert not policy.resize("b", Memory(3))
+    assert policy.decide(2) == [Unload("b")]
+    assert policy.used == Memory(2)
+    assert end(policy, "b") == [Unload("a")]
+    assert end(policy, "a") == [Load("b")]
+    assert policy.resize("b", Memory(3))
+    policy.loaded("b", Memory(3), 3)
+    assert policy.decide(3) == [Grant(ticket)]
+
+
+def test_a_model_that_turns_out_larger_goes_on_if_there_is_room() -> None:
+    policy = residency(3, "a", "b")
+    load(policy, "a")
+    policy.arrive("b")
+    policy.decide(1)
+    assert policy.resize("b", Memory(2))
+    assert (policy.decide(2), policy.used) == ([], Memory(3))
+
+
+def test_for_a_model_that_turns_out_larger_than_the_budget_no_other_is_unloaded() -> None:
+    policy = residency(3, "a", "b")
+    load(policy, "a")
+    ticket = policy.arrive("b")
+    policy.decide(1)
+    policy.resize("b", Memory(4))
+    assert policy.decide(2) == [Unload("b")]
+    (refused,) = end(policy, "b")
+    assert isinstance(refused, Refuse)
+    assert (refused.ticket, refused.retry_after) == (ticket, None)
+
+
 def test_a_model_that_was_loaded_fits_the_budget_alone() -> None:
     policy = residency(2, "a")
     policy.want("a")
