@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -87,7 +88,7 @@ async def many_models(folder: Path) -> AsyncIterator[ManyModels]:
             served.most = max(served.most, len(engines_of(os.getpid())))
             yield engine
 
-    residents = Residents(Residency(terms, Memory(need.host * 5 // 2), limits), counted)
+    residents = Residents(Residency(terms, Memory(need.host * 5 // 2, need.gpu * 5 // 2), limits), counted)
     sources = {one.name: EngineOnDemand(residents, one, timeout=GUARD) for one in terms}
     sockets, shutdown = listen("127.0.0.1", 0), anyio.Event()
     gateway = create_gateway(sources, settings)
@@ -124,6 +125,27 @@ async def test_unloading_ends_the_process_and_returns_its_memory(tmp_path: Path)
         assert (engines_of(os.getpid()), resident_bytes(pid)) == ([], 0)
         await served.ask("a", 4)
         assert engines_of(os.getpid()) not in ([], [pid])
+
+
+def used_gpu_bytes() -> int:
+    """Return the used bytes of NVIDIA's GPUs. In a container their tool may not name the processes that use them."""
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=GUARD)
+    return sum(int(line) * 2**20 for line in run.stdout.split())
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="there is no nvidia-smi, and so no GPU to look at")
+async def test_unloading_returns_the_gpu_memory_of_the_process(tmp_path: Path) -> None:
+    async with many_models(tmp_path) as served:
+        before = used_gpu_bytes()
+        await served.ask("a", 4)
+        measured, taken = served.residents.need("a").gpu, used_gpu_bytes() - before
+        served.residents.unload("a")
+        await served.until(lambda: not engines_of(os.getpid()))
+        await served.until(lambda: used_gpu_bytes() <= before + taken // 10)
+    if not measured:
+        pytest.skip("llama.cpp is built without the GPU of this machine")
+    assert taken > 0
 
 
 async def test_a_model_whose_file_and_process_are_gone_answers_at_once_and_heals(tmp_path: Path) -> None:
