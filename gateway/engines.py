@@ -6,12 +6,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import replace
 from functools import partial
 
+import anyio
 from anyio import to_thread
 from typing_extensions import override
 
 from engine import Engine, EngineConfig
 from gateway.hub.engine import open_hub_engine
-from gateway.hub.reference import SCHEME, HubReference
 from gateway.loading import show_download
 from gateway.residency.estimate import Estimate, estimate
 from gateway.residency.machine import machine_budget
@@ -57,7 +57,7 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
         settings: Settings,
         budget: Memory,
         estimates: Mapping[str, Estimate],
-        open_config: Callable[[EngineConfig], AbstractAsyncContextManager[Engine]],
+        open_config: Callable[..., AbstractAsyncContextManager[Engine]],
     ) -> None:
         """Create the sources of the models that the settings name.
 
@@ -65,11 +65,11 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
             settings: name the models.
             budget: bytes that the loaded models may take together.
             estimates: what each model takes before it is loaded, by name.
-            open_config: opens an engine.
+            open_config: opens an engine as `open_hub_engine` does.
         """
         self._settings = settings
         self._budget = budget
-        self._configs = {name: estimate.config for name, estimate in estimates.items()}
+        self._estimates = dict(estimates)
         self._open_config = open_config
         terms = [_terms(model, estimates[model.name].need) for model in settings.served]
         residency = Residency(terms, budget, ResidencyLimits(waiting=settings.queue_limit))
@@ -91,20 +91,20 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
 
     @override
     async def join(self, model: ServedModel) -> EngineSource:
-        found = await to_thread.run_sync(_estimate, self._settings.engine_config(model), self._budget)
-        before, self._configs[model.name] = self._configs.get(model.name), found.config
+        found = await to_thread.run_sync(estimate, self._settings.engine_config(model), self._budget)
+        before, self._estimates[model.name] = self._estimates.get(model.name), found
         if before is None:
             terms = _terms(model, found.need)
             self.residents.add(terms)
             self._sources[model.name] = self._source(terms)
-        elif before != found.config:
+        elif before.config != found.config:
             self.residents.unload(model.name)
         return self._sources[model.name]
 
     @override
     async def leave(self, name: str) -> None:
         await self.residents.remove(name)
-        del self._sources[name], self._configs[name]
+        del self._sources[name], self._estimates[name]
 
     @override
     def used(self, name: str) -> bool:
@@ -115,7 +115,20 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
 
     def _open_model(self, name: str) -> AbstractAsyncContextManager[Engine]:
         level = logging.getLevelName(logging.getLogger().level).lower()  # SIGHUP may have changed it
-        return self._open_config(replace(self._configs[name], log_level=level))
+        config = replace(self._estimates[name].config, log_level=level)
+        return self._open_config(config, decide=partial(self._decide, name))
+
+    async def _decide(self, name: str, config: EngineConfig) -> EngineConfig:
+        """Return the configuration of a model of the hub that has a file now.
+
+        A new file may need more than was known. If there is no room for it, the load is ended here.
+        """
+        found = await to_thread.run_sync(estimate, config, self._budget)
+        known = self._estimates[name]
+        self._estimates[name] = replace(known, need=found.need)
+        if found.need != known.need and not self.residents.resize(name, found.need):
+            await anyio.sleep_forever()  # until the end of the load arrives
+        return found.config
 
 
 def _terms(model: ServedModel, need: Memory) -> ModelTerms:
@@ -139,24 +152,10 @@ async def _open_on_demand(
     for name, one in estimates.items():
         if not one.need.fits(budget):
             logger.warning("the model %s is estimated to need %s, which never fits", name, one.need)
-    open_decided = partial(open_config, decide=lambda config: estimate(config, budget).config)
-    engines = EnginesOnDemand(settings, budget, estimates, open_decided)
+    engines = EnginesOnDemand(settings, budget, estimates, open_config)
     async with engines.residents.open():
         yield engines
 
 
 def _estimates(settings: Settings, budget: Memory) -> dict[str, Estimate]:
-    return {model.name: _estimate(settings.engine_config(model), budget) for model in settings.served}
-
-
-def _estimate(config: EngineConfig, budget: Memory) -> Estimate:
-    """Return the estimate for a model. One of the hub is estimated by its file if that is on this machine."""
-    if not config.model.startswith(SCHEME):
-        return estimate(config, budget)
-    from gateway.hub.opening import cached_file  # noqa: PLC0415 - it needs an extra
-
-    file = cached_file(HubReference.parse(config.model))
-    if file is None:
-        return estimate(config, budget)
-    found = estimate(replace(config, model=str(file)), budget)
-    return replace(found, config=replace(found.config, model=config.model))
+    return {model.name: estimate(settings.engine_config(model), budget) for model in settings.served}

@@ -136,7 +136,7 @@ RULES: dict[str, set[str]] = {
     "gateway.serving": {"gateway", "engine", "anyio", "starlette", "typing_extensions"},
     "gateway.residency": {"gateway.residency", "gateway.split_file", "engine.errors"},
     "gateway.residency.residents": {"gateway.residency", "engine", "anyio"},
-    "gateway.residency.estimate": {"gateway.residency", "gateway.hub.reference", "engine"},
+    "gateway.residency.estimate": {"gateway.residency", "gateway.hub", "engine"},
     "gateway.routing": {"gateway.routing"},
     "gateway.limits": {
         "gateway.limits",
@@ -226,6 +226,7 @@ RULES: dict[str, set[str]] = {
         "engine",
         "gateway.cli",
         "gateway.hub",
+        "gateway.residency",
         "gateway.settings",
         "anyio",
         "orjson",

@@ -5,7 +5,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import anyio
 
@@ -89,9 +89,21 @@ class Engine:
             if self.status.state is EngineState.FAILED:
                 raise LoadError(self.status.detail, code="load_failed")
             if self.status.state is EngineState.STOPPED:
-                raise self._unavailable()
+                raise self._supervisor.unavailable()
             await self.status_changed()
         return self.model
+
+    async def lost(self) -> NoReturn:
+        """Wait until a process that replaces another one cannot load the model, which was loaded before.
+
+        The engine tries again as long as it is open.
+
+        Raises:
+            LoadError: The model cannot be loaded any more.
+        """
+        while not (status := self.status).cause:
+            await self.status_changed(status)
+        raise LoadError(status.detail, code="load_failed")
 
     async def inspect(self) -> tuple[tuple[SlotInfo, ...], EngineMetrics]:
         """Return every slot, and the metrics of the same moment. Waits for the answer, but not for a running step.
@@ -280,7 +292,7 @@ class Engine:
     ) -> AsyncIterator[Mailbox]:
         """Send a request and yield its mailbox. Leaving the context cancels a request that has not ended."""
         if self.status.state not in _SERVING:
-            raise self._unavailable()
+            raise self._supervisor.unavailable()
         try:
             mailbox = self._supervisor.exchange.open(request, patience)
         except Busy as error:
@@ -316,10 +328,7 @@ class Engine:
 
     def _check_ready(self) -> None:
         if self.status.state is not EngineState.READY:
-            raise self._unavailable()
-
-    def _unavailable(self) -> Unavailable:
-        return Unavailable(self.status.detail, code="engine_unavailable", retry_after=self.seconds_to_ready)
+            raise self._supervisor.unavailable()
 
 
 def _no_answer() -> Unavailable:

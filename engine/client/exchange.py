@@ -182,13 +182,12 @@ class Exchange:
                 error = EngineFault("The engine died while it worked on this request.", code="engine_died")
                 mailbox.fail(error, self._time())
 
-    def close(self) -> None:
-        """Fail the requests that wait for the engine: no further process starts."""
+    def close(self, error: Callable[[], EngineError]) -> None:
+        """Fail the requests that wait for the engine, each with an error: no further process starts."""
         self._restarts = False
         waiting, self._waiting = self._waiting, {}
         for mailbox in waiting:
-            error = Unavailable("The engine was stopped.", code="engine_unavailable")
-            mailbox.fail(error, self._time())
+            mailbox.fail(error(), self._time())
 
     def _waiting_clients(self) -> Iterator[str]:
         """Yield the client of each generation request that the engine has and that has not started."""

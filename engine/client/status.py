@@ -40,7 +40,7 @@ class EngineStatus:
     restarts: int
     """Number of processes started after the first one."""
     cause: str = ""
-    """Reason of a failure for the log, with the full paths of files; empty for other states."""
+    """Reason why the model cannot be loaded, or loaded again, for the log, with the full paths of files; else empty."""
 
 
 class StatusBoard:

@@ -17,6 +17,7 @@ from engine.client.repack_cache import RepackCache
 from engine.client.status import EngineState, EngineStatus, StatusBoard, without_folders
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
+from engine.errors import Unavailable
 from engine.info import EngineMetrics, ModelInfo
 from engine.protocol.messages import (
     Accepted,
@@ -56,6 +57,8 @@ class _Session:
     """Time when the model was loaded; unset before."""
     failure: str = ""
     """Failure of the process, as a sentence; empty if it has not failed."""
+    refused: bool = False
+    """True if the failure is that of the load, by the process's own words."""
 
 
 class Supervisor:
@@ -109,11 +112,17 @@ class Supervisor:
                     while await self._run_session():
                         pass
         finally:
-            self.exchange.close()
+            self.exchange.close(self.unavailable)
 
     def seconds_to_ready(self) -> float | None:
         """Return the estimated time until the model is loaded, or None if it is unknown."""
         return self._loading.seconds(self.board.latest.progress, anyio.current_time())
+
+    def unavailable(self) -> Unavailable:
+        """Return the error of a request that the engine does not serve now."""
+        status = self.board.latest
+        code = "model_unavailable" if status.cause else "engine_unavailable"
+        return Unavailable(status.detail, code=code, retry_after=self.seconds_to_ready())
 
     def set_log_level(self, level: str) -> None:
         """Set the log level of this engine process and of those after it."""
@@ -122,8 +131,10 @@ class Supervisor:
             self._process.send(SetLogLevel(level))
 
     def stop(self) -> None:
-        """End the engine process, and then `run`."""
-        self._post(EngineState.STOPPED, "The engine was stopped.")
+        """End the engine process, and then `run`. Requests that wait for a model that is lost get the reason."""
+        known = self.board.latest
+        detail = known.detail if known.cause else "The engine was stopped."
+        self.board.post(EngineStatus(EngineState.STOPPED, detail, 0.0, known.restarts, known.cause))
         self._scope.cancel()
 
     async def _obtain(self) -> bool:
@@ -158,7 +169,8 @@ class Supervisor:
         if self.model is None and self._config.repack is not False and code in _CRASHES:
             self._disable_repack(code)
             return True
-        return await self._replace(session.failure or describe_exit(code), session.steps, ready)
+        reason = session.failure or describe_exit(code)
+        return await self._replace(reason, session.steps, ready, refused=session.refused)
 
     def _disconnect(self) -> None:
         if self.board.latest.state is EngineState.READY:
@@ -228,7 +240,7 @@ class Supervisor:
             case Loaded(model):
                 self._record_loaded(session, model, now)
             case LoadFailed(reason):
-                session.failure = reason
+                session.failure, session.refused = reason, True
             case _:
                 raise ValueError(f"{type(message).__name__} is not a message from an engine")
 
@@ -270,7 +282,7 @@ class Supervisor:
         )
         self._post(EngineState.LOADING, "The model is loading, without repacked weights.", restarts=1)
 
-    async def _replace(self, reason: str, steps: int = 0, ready: float = 0.0) -> bool:
+    async def _replace(self, reason: str, steps: int = 0, ready: float = 0.0, *, refused: bool = False) -> bool:
         """Wait for the backoff before the next process. Returns False if no process follows."""
         detail = without_folders(reason, self._config)
         if self.model is None:
@@ -279,7 +291,8 @@ class Supervisor:
         self._delay = self.limits.backoff(self._delay, steps=steps, ready=ready)
         self._loading.begin(anyio.current_time() + self._delay)
         logger.error("engine process lost", extra={"why": reason, "restart_in_s": self._delay})
-        self._post(EngineState.RESTARTING, detail, restarts=self.board.latest.restarts + 1)
+        restarts, cause = self.board.latest.restarts + 1, reason if refused else ""
+        self.board.post(EngineStatus(EngineState.RESTARTING, detail, 0.0, restarts, cause))
         await anyio.sleep(self._delay)
         return True
 

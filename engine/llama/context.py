@@ -17,7 +17,8 @@ from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
 from engine.llama.cpu import usable_cores
 from engine.llama.hardware.rope import set_rope
-from engine.llama.log_bridge import capture_log, first_error
+from engine.llama.log_bridge import ALL_LEVELS, capture_log, first_error
+from engine.llama.memory.buffers import read_buffers
 from engine.llama.model import LlamaModel
 from engine.llama.threads import StepThreads, ladder
 from engine.request import AdapterSet
@@ -62,12 +63,13 @@ class LlamaContext:
         self._abort = AbortFlag()
         set_rope(params, config.rope)
         params.abort_callback, params.abort_callback_data = self._abort.callback, self._abort.data
-        with capture_log(hide_from) as lines:
+        with capture_log(ALL_LEVELS, hide_from=hide_from) as lines:
             handle = llama_cpp.llama_init_from_model(model.handle, params)
         if not handle:
             raise LoadError(f"{purpose} cannot be made: {first_error(lines)}")
+        self.buffers = read_buffers((line.text for line in lines), model.placement.gpus)
+        """Bytes that it allocated."""
         self._handle: int | None = int(handle)
-        self._model = model.handle
         self._vocabulary = model.info.vocabulary
         self._logits: LogitRows = np.empty((0, self._vocabulary), np.float32)
         self._logits_at: tuple[int | None, int] = None, 0
@@ -202,28 +204,6 @@ class LlamaContext:
     def end_of(self, seq_id: int) -> int:
         """Return the position behind the last cell of a sequence."""
         return int(llama_cpp.llama_memory_seq_pos_max(self._memory, seq_id)) + 1
-
-    def check_generates(self, config: EngineConfig) -> None:
-        """Check that the context can generate as configured.
-
-        Raises:
-            LoadError: it has no KV cache, or its cells cannot be shifted.
-        """
-        if not self.has_cache:
-            raise LoadError(f"{config.model} cannot generate text token by token: it has no KV cache")
-        if config.context_shift and not self._can_shift:
-            raise LoadError(
-                f"{config.model} cannot shift its context: it has a recurrent state, or positions of its own"
-            )
-
-    @property
-    def _can_shift(self) -> bool:
-        """True if cells can be dropped in the middle of a sequence, and those behind them moved.
-
-        llama.cpp answers for the positions of a recurrent model, but its state cannot forget tokens.
-        """
-        recurrent = llama_cpp.llama_model_is_recurrent(self._model) or llama_cpp.llama_model_is_hybrid(self._model)
-        return bool(llama_cpp.llama_memory_can_shift(self._memory)) and not recurrent
 
     def shift(self, seq_id: int, start: int, count: int, batch: Batch) -> None:
         """Drop `count` cells of a sequence from position `start` on, and move those behind them.

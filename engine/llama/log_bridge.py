@@ -11,6 +11,8 @@ import llama_cpp
 
 logger = logging.getLogger("llama.cpp")
 
+ALL_LEVELS = 0
+"""Level from which every line is collected."""
 _CONTINUED = 5
 _LEVELS = {0: logging.INFO, 1: 5, 2: logging.DEBUG, 3: logging.WARNING, 4: logging.ERROR}
 """From `enum ggml_log_level` (ggml.h): none, debug, info, warn, error. Its info is hundreds of lines for each load."""

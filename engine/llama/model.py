@@ -22,10 +22,12 @@ from engine.llama.backend_sampling.choice import choose_backend_sampling
 from engine.llama.embedding.pair_prompt import PairPrompt
 from engine.llama.hardware.loading import check_file, load_file, load_params
 from engine.llama.hardware.params import ModelParams
+from engine.llama.hardware.placement import Placement
 from engine.llama.hardware.plan import LoadPlan, plan_load
 from engine.llama.log_bridge import route_log
 from engine.llama.memory.buffers import read_weights
 from engine.llama.memory.cell_types import check_cell_types, check_cuda
+from engine.llama.memory.generating import check_generating
 from engine.llama.memory.parameters import largest_step
 from engine.llama.memory.plan import MemoryPlan, Room, cells_per_weight_pass, find_rooms, plan_memory
 from engine.llama.memory.simulation import Simulation
@@ -70,6 +72,10 @@ class LlamaModel:
     """The LoRA adapters."""
     control: ControlVector | None
     """The control vector of all contexts, if there is one."""
+    placement: Placement
+    """Where the weights are."""
+    weights: dict[str, int]
+    """Bytes of the weights by device."""
 
     def __init__(self, config: EngineConfig, progress: Callable[[float], None]) -> None:
         """Load `config.model`. May take minutes.
@@ -103,7 +109,9 @@ class LlamaModel:
             check_cell_types(config, keys, values, self.attention)
             self.backend_sampling = choose_backend_sampling(config, load.placement)
             sampled = replace(config, backend_sampling=self.backend_sampling is not False)
-            self.memory = self._plan_memory(handle, sampled, load, params, _rooms(handle, config, load, log, available))
+            self.placement, self.weights = load.placement, _weights(handle, config, load, log)
+            rooms = _rooms(config, load, self.weights, available)
+            self.memory = self._plan_memory(handle, sampled, params, rooms)
             self.info = metadata.describe(handle, config, self.memory, self._tokenizer)
             self.aborts = load.placement.aborts
             if not self.aborts:
@@ -129,14 +137,15 @@ class LlamaModel:
         self._resources.close()
 
     def _plan_memory(
-        self, handle: int, config: EngineConfig, load: LoadPlan, params: ModelParams, rooms: Mapping[str, Room]
+        self, handle: int, config: EngineConfig, params: ModelParams, rooms: Mapping[str, Room]
     ) -> MemoryPlan:
         """Plan the memory of the context, by a simulation of llama.cpp's.
 
         Raises:
-            LoadError: memory is short, or llama.cpp refuses the types of the cells.
+            LoadError: memory is short, llama.cpp refuses the types of the cells, or the model cannot generate as
+                configured.
         """
-        gpus = [device.name for device in load.placement.devices]
+        gpus = self.placement.gpus
         if any(gpu.startswith("CUDA") for gpu in gpus):
             check_cuda(config, self.attention, llama_cpp.llama_print_system_info().decode())
         simulation = Simulation(
@@ -147,8 +156,11 @@ class LlamaModel:
             gpus=gpus,
         )
         trained = metadata.extended_context(handle, config.rope)
+        recurrent = metadata.has_state(handle)
         with simulation:
-            kind = {"windowed": self.window > 0, "recurrent": metadata.has_state(handle)}
+            if metadata.generates(handle, config):
+                check_generating(config, self.attention, simulation, recurrent=recurrent)
+            kind = {"windowed": self.window > 0, "recurrent": recurrent}
             return plan_memory(config, self.attention, trained, simulation, rooms, **kind)
 
     def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
@@ -284,13 +296,19 @@ class LlamaModel:
         self.dry.prepare(sampling)
 
 
-def _rooms(handle: int, config: EngineConfig, load: LoadPlan, log: Sequence[str], available: int) -> dict[str, Room]:
-    """Return the memory of each device. Without weights, their bytes are missing from its free ones, too."""
+def _weights(handle: int, config: EngineConfig, load: LoadPlan, log: Sequence[str]) -> dict[str, int]:
+    """Return the bytes of the weights by device: as the log has them, or as planned where none are read."""
+    if config.metadata_only:
+        return load.weights(llama_cpp.llama_model_size(handle))
+    return read_weights(log, load.placement.gpus)
+
+
+def _rooms(config: EngineConfig, load: LoadPlan, weights: Mapping[str, int], available: int) -> dict[str, Room]:
+    """Return the memory of each device. Weights that are not read are missing from the free bytes, too."""
     gpus = {device.name: device.free for device in load.placement.devices}
-    if not config.metadata_only:
-        return find_rooms(available, read_weights(log, gpus), gpus)
-    weights = load.weights(llama_cpp.llama_model_size(handle))
-    return find_rooms(available, weights, {gpu: free - weights[gpu] for gpu, free in gpus.items()})
+    if config.metadata_only:
+        gpus = {gpu: free - weights[gpu] for gpu, free in gpus.items()}
+    return find_rooms(available, weights, gpus)
 
 
 def _control_vector(handle: int, config: EngineConfig) -> ControlVector | None:

@@ -21,6 +21,7 @@ from engine.llama.batch import Batch
 from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
 from engine.llama.drawing import Drawer, Output
+from engine.llama.memory.buffers import Buffers
 from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
 from engine.llama.probe import Probe, probe
@@ -43,7 +44,6 @@ class LlamaRunner(Runner):
         self._in_parts = not (model.aborts or config.kv_unified)
         with ExitStack() as resources:
             self._context, self._best = _open_context(model, config, resources)
-            self._context.check_generates(config)
             self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
             self._drawer = resources.enter_context(closing(Drawer(model)))
             self._resources = resources.pop_all()
@@ -57,6 +57,11 @@ class LlamaRunner(Runner):
     def shut_down(self) -> None:
         """Free everything. Repeatable; no other method may be called afterwards."""
         self._resources.close()
+
+    @property
+    def buffers(self) -> Buffers:
+        """Bytes that the context allocated."""
+        return self._context.buffers
 
     def probe(self) -> Probe:
         """Decode a small prompt and a single token to prove that this machine can run the model.

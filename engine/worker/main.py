@@ -14,12 +14,14 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.info import ModelInfo
 from engine.llama import devices
 from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
+from engine.llama.hardware.cpu_share import take_cpu_share
+from engine.llama.memory.buffers import Buffers
+from engine.llama.memory.gpu_share import gpu_share
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.prefix_files.directory import PrefixDirectory
 from engine.prefix_files.fingerprint import fingerprint
 from engine.prefix_files.service import PrefixFileService
-from engine.worker.cpu_share import take_cpu_share
 from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_OK, serve
@@ -51,7 +53,7 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
     if not model.info.generates:
         embedder = stack.enter_context(LlamaEmbedder(model, config, limits))
         embedder.probe()
-        model.info = _measured(model.info, gpu_before, 0)
+        model.info = _measured(model, embedder.buffers, gpu_before, 0)
         return LoadedModel(model, None, limits, lambda: embedder)
     files = _open_files(model, config, stack)
     runner = stack.enter_context(LlamaRunner(model, config, files))
@@ -59,7 +61,7 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
     if not probed.drops:
         model.require_checkpoints()
     store = PrefixStore(model.memory.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
-    model.info = _measured(model.info, gpu_before, model.memory.prefix_store)
+    model.info = _measured(model, runner.buffers, gpu_before, model.memory.prefix_store)
     return LoadedModel(
         model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store, files
     )
@@ -73,10 +75,19 @@ def _open_files(model: LlamaModel, config: EngineConfig, stack: ExitStack) -> Pr
     return stack.enter_context(closing(PrefixFileService(directory)))
 
 
-def _measured(info: ModelInfo, gpu_before: int | None, prefix_store: int) -> ModelInfo:
-    """Return the description with the bytes that the process takes. Other users of the GPUs may blur the difference."""
-    gpu = max((gpu_before or 0) - (devices.gpu_memory() or 0), 0)
-    return replace(info, host_memory=devices.resident_memory() + prefix_store, gpu_memory=gpu)
+def _measured(model: LlamaModel, context: Buffers, gpu_before: int | None, prefix_store: int) -> ModelInfo:
+    """Return the description with the bytes that the process takes."""
+    gpu = 0
+    if gpu_before is not None:
+        difference = gpu_before - (devices.gpu_memory() or 0)
+        gpu = gpu_share(
+            difference,
+            model.weights,
+            context.all,
+            gpus=len(devices.gpus()),
+            offloads=model.placement.offloads,
+        )
+    return replace(model.info, host_memory=devices.resident_memory() + prefix_store, gpu_memory=gpu)
 
 
 def main() -> None:

@@ -12,8 +12,6 @@ class Arguments:
 
     flags: Sequence[str]
     """Flags of `serve`, with the model."""
-    has_model: bool
-    """True if the command line names a model."""
     json: bool
     """True to print JSON."""
 
@@ -27,11 +25,12 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     parser = Parser(
         prog="llama-gateway doctor",
         usage="llama-gateway doctor [MODEL] [--json] [flags of serve]",
-        description="Examine this machine, the installed llama.cpp and a model, without loading its weights, and say "
-        "how it would be served. A crash of llama.cpp is a finding.",
-        epilog="Flags of `serve`, its variables and its configuration file count, too: `doctor FILE --slots 4`. Exit "
-        "codes: 0 the model can be served (or llama.cpp works, without a model), 1 unexpected failure, 2 invalid "
-        "arguments or settings, 3 the model cannot be served, or llama.cpp does not work.",
+        description="Examine this machine, the installed llama.cpp and models, without loading their weights, and say "
+        "how they would be served. A crash of llama.cpp is a finding.",
+        epilog="Flags of `serve`, its variables and its configuration file count, too: `doctor FILE --slots 4`. All "
+        "models that they name are examined; MODEL stands for --model MODEL. Exit codes: 0 all models can be served "
+        "(or llama.cpp works, without a model), 1 unexpected failure, 2 invalid arguments or settings, 3 a model "
+        "cannot be served, or llama.cpp does not work.",
         allow_abbrev=False,
     )
     parser.add_argument("model", metavar="MODEL", nargs="?", help="GGUF file, or a model of the hub that was pulled")
@@ -39,7 +38,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
     own, flags = _split(arguments)
     given = parser.read(own)
     model = [] if given.model is None else ["--model", given.model]
-    return Arguments(flags=[*flags, *model], has_model=given.model is not None, json=given.json)
+    return Arguments(flags=[*model, *flags], json=given.json)
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

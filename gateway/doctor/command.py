@@ -8,29 +8,34 @@ from enum import IntEnum
 import anyio
 import orjson
 
-from engine import EngineConfig
 from gateway.cli import SettingsError, read_settings
 from gateway.doctor.arguments import read_arguments
-from gateway.doctor.diagnosis import diagnose
+from gateway.doctor.diagnosis import Subject, diagnose
 from gateway.doctor.findings import Level, findings
 from gateway.doctor.report import object_of, text_of
 from gateway.hub.errors import HubError
 from gateway.hub.fetching import fetch
 from gateway.hub.reference import HubReference
+from gateway.residency.estimate import estimate
+from gateway.residency.machine import machine_budget
+from gateway.residency.memory import Memory
 from gateway.settings import Settings
+from gateway.settings.table import ServedModel
 
 _JSON = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+_NAMES = {"model", "models", "models_dir", "embedding_model"}
+"""Settings that name models."""
 
 
 class ExitCode(IntEnum):
     """Exit codes of `doctor`. Codes that `serve` also uses have the same meaning there."""
 
     GOOD = 0
-    """The model can be served, or without a model llama.cpp works."""
+    """All models can be served, or without a model llama.cpp works."""
     SETTINGS = 2
     """Invalid arguments or settings."""
     LOAD = 3
-    """The model cannot be served, or llama.cpp does not work at all."""
+    """A model cannot be served, or llama.cpp does not work at all."""
 
 
 def doctor(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -43,17 +48,17 @@ def doctor(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     given = read_arguments(arguments)
     try:
         settings = read_settings(["serve", *given.flags], environment)
-        config = _config(settings) if given.has_model or "model" in settings.model_fields_set else None
+        subjects = _subjects(settings)
     except SettingsError as error:
         return _fail(str(error), ExitCode.SETTINGS)
     except HubError as error:
         return _fail(error.message, ExitCode.LOAD)
-    diagnosis = diagnose(config)
-    found = findings(diagnosis, settings.chat_template)
+    diagnosis = diagnose(subjects)
+    found = findings(diagnosis)
     if given.json:
-        sys.stdout.write(orjson.dumps(object_of(diagnosis, found, settings.chat_template), option=_JSON).decode())
+        sys.stdout.write(orjson.dumps(object_of(diagnosis, found), option=_JSON).decode())
     else:
-        sys.stdout.write(text_of(diagnosis, found, settings.chat_template))
+        sys.stdout.write(text_of(diagnosis, found))
     return ExitCode.LOAD if any(finding.level is Level.PROBLEM for finding in found) else ExitCode.GOOD
 
 
@@ -62,16 +67,34 @@ def _fail(message: str, code: ExitCode) -> ExitCode:
     return code
 
 
-def _config(settings: Settings) -> EngineConfig:
-    """Return the configuration of the engine. A model of the hub must be on this machine.
+def _subjects(settings: Settings) -> list[Subject]:
+    """Return the models that `serve` would serve; none if the settings name none.
 
     Raises:
-        HubError: It is not.
+        HubError: a model of the hub is not on this machine.
     """
-    config = settings.engine_config()
-    if isinstance(settings.model, HubReference):
-        return replace(config, model=str(anyio.run(_cached, settings.model)))
-    return config
+    if settings.model_fields_set.isdisjoint(_NAMES):
+        return []
+    shared = settings.on_demand
+    budget = machine_budget(settings.models_memory, settings.models_gpu_memory) if shared else None
+    return [_subject(settings, model, budget) for model in settings.served]
+
+
+def _subject(settings: Settings, model: ServedModel, budget: Memory | None) -> Subject:
+    """Return a model with the configuration of its engine. A budget is shared with other models, and decides it, too.
+
+    Raises:
+        HubError: it is one of the hub that is not on this machine.
+    """
+    config, refusal = settings.engine_config(model), ""
+    if isinstance(model.place, HubReference):
+        config = replace(config, model=anyio.run(_cached, model.place))
+    if budget is not None:
+        found = estimate(config, budget)
+        config = found.config
+        if not found.need.fits(budget):
+            refusal = f"it is estimated to need {found.need}, and loaded models may take {budget} together"
+    return Subject(name=model.name, config=config, template=model.settings.chat_template, refusal=refusal)
 
 
 async def _cached(reference: HubReference) -> str:

@@ -1,5 +1,6 @@
 """Reports of one examination, as far as they could be made."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,6 +16,32 @@ class Repacking(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A model to examine."""
+
+    name: str
+    """Name for clients."""
+    config: EngineConfig
+    """Configuration of its engine."""
+    template: str | None = None
+    """Chat template of the operator; unset takes the model's."""
+    refusal: str = ""
+    """Reason why the gateway would not load it; empty if it would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDiagnosis:
+    """Report of one model, as far as it could be made."""
+
+    subject: Subject
+    """The model."""
+    serving: ServingReport | None
+    """Plan for serving it; unset if it cannot be served."""
+    failure: str
+    """Reason why there is no plan; empty if there is one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
     """Reports of one examination, as far as they could be made."""
 
@@ -22,28 +49,34 @@ class Diagnosis:
     """The machine and the build; unset if llama.cpp cannot even be started."""
     repacking: Repacking
     """Verdict on repacked weights."""
-    serving: ServingReport | None
-    """Plan for serving the model; unset without a model, or if it cannot be served."""
+    models: tuple[ModelDiagnosis, ...]
+    """Reports of the models; none if llama.cpp cannot be started."""
     failure: str
-    """Reason why there is no report; empty if there is one of all that was asked for."""
+    """Reason why llama.cpp cannot be used; empty if it can."""
 
 
-def diagnose(config: EngineConfig | None) -> Diagnosis:
-    """Examine this machine, and a model unless `config` is None. Takes some seconds. Remembers if repacking crashes."""
+def diagnose(subjects: Sequence[Subject]) -> Diagnosis:
+    """Examine this machine and the models. Takes some seconds. Remembers if repacking crashes."""
     tiny = EngineConfig(model=str(embedded_model()))
     try:
         installation = examine("installation", tiny, InstallationReport)
     except CheckupError as error:
         failure = f"llama.cpp cannot be used: {error}"
-        return Diagnosis(installation=None, repacking=Repacking.UNKNOWN, serving=None, failure=failure)
+        return Diagnosis(installation=None, repacking=Repacking.UNKNOWN, models=(), failure=failure)
     repacking = _repacking(tiny)
-    serving, failure = None, ""
-    if config is not None:
-        try:
-            serving = examine("serving", config, ServingReport)
-        except CheckupError as error:
-            failure = f"llama.cpp crashes on this model: {error}" if error.crashed else str(error)
-    return Diagnosis(installation=installation, repacking=repacking, serving=serving, failure=failure)
+    models = tuple(_examined(subject) for subject in subjects)
+    return Diagnosis(installation=installation, repacking=repacking, models=models, failure="")
+
+
+def _examined(subject: Subject) -> ModelDiagnosis:
+    if subject.refusal:
+        return ModelDiagnosis(subject=subject, serving=None, failure=subject.refusal)
+    try:
+        serving = examine("serving", subject.config, ServingReport)
+    except CheckupError as error:
+        failure = f"llama.cpp crashes on this model: {error}" if error.crashed else str(error)
+        return ModelDiagnosis(subject=subject, serving=None, failure=failure)
+    return ModelDiagnosis(subject=subject, serving=serving, failure="")
 
 
 def _repacking(config: EngineConfig) -> Repacking:

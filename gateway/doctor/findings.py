@@ -1,13 +1,13 @@
 """Findings: what hinders this machine or this model, and what to change."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from engine import BuildReport, InstallationReport, MachineReport, ModelInfo, ServingReport
 from gateway.chat.template import ChatTemplate
-from gateway.doctor.diagnosis import Diagnosis, Repacking
+from gateway.doctor.diagnosis import Diagnosis, ModelDiagnosis, Repacking
 from gateway.doctor.units import gigabytes
 
 REINSTALL = "pip install --force-reinstall --no-deps --no-cache-dir llama-cpp-python"
@@ -46,22 +46,27 @@ class Finding:
     """Weight."""
     text: str
     """The finding and what to change, as one line."""
+    model: str | None = None
+    """Name of the model that it is about; unset if it is about the machine or the build."""
 
 
-def findings(diagnosis: Diagnosis, template: str | None) -> list[Finding]:
-    """Return all findings, the weightiest first.
-
-    Args:
-        diagnosis: the reports.
-        template: chat template of the operator; unset takes the model's.
-    """
+def findings(diagnosis: Diagnosis) -> list[Finding]:
+    """Return all findings, the weightiest first."""
     found = [Finding(Level.PROBLEM, diagnosis.failure)] if diagnosis.failure else []
     if diagnosis.installation is not None:
         found += _of_installation(diagnosis.installation, diagnosis.repacking)
-    if diagnosis.installation is not None and diagnosis.serving is not None:
-        found += _of_memory(diagnosis.installation, diagnosis.serving)
-        found += _of_template(diagnosis.serving.model, template)
+        for model in diagnosis.models:
+            own = _of_model(diagnosis.installation, model)
+            found += (replace(finding, model=model.subject.name) for finding in own)
     return sorted(found, key=lambda finding: list(Level).index(finding.level))
+
+
+def _of_model(installation: InstallationReport, model: ModelDiagnosis) -> Iterator[Finding]:
+    if model.failure:
+        yield Finding(Level.PROBLEM, model.failure)
+    if model.serving is not None:
+        yield from _of_memory(installation, model.serving)
+        yield from _of_template(model.serving.model, model.subject.template)
 
 
 def _of_installation(report: InstallationReport, repacking: Repacking) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from engine import BuildReport, MachineReport, ModelInfo, ServingReport
 from gateway.chat.formats import FormatKey, recognize
-from gateway.doctor.diagnosis import Diagnosis, Repacking
+from gateway.doctor.diagnosis import Diagnosis, ModelDiagnosis, Repacking
 from gateway.doctor.findings import Finding
 from gateway.doctor.units import gigabytes
 
@@ -24,34 +24,50 @@ _SELECTION = {
 """Place of the selection of the best tokens, by `ServingReport.backend_sampling`."""
 
 
-def text_of(diagnosis: Diagnosis, findings: Sequence[Finding], template: str | None) -> str:
-    """Return the diagnosis as text, with the findings at the end.
-
-    Args:
-        diagnosis: the reports.
-        findings: the findings.
-        template: chat template of the operator; unset takes the model's.
-    """
+def text_of(diagnosis: Diagnosis, findings: Sequence[Finding]) -> str:
+    """Return the diagnosis as text, with the findings at the end."""
     parts = []
     if (installation := diagnosis.installation) is not None:
         parts.append(_section("machine", _machine(installation.machine, installation.build)))
         parts.append(_section("llama.cpp", _build(installation.build, diagnosis.repacking)))
-    if diagnosis.serving is not None:
-        parts.append(_section("model", _model(diagnosis.serving, template)))
-        parts.append(_section("would be served with", _serving(diagnosis.serving)))
-    parts.append(_section("findings", [(finding.level.value, finding.text) for finding in findings] or [("none", "")]))
+    several = len(diagnosis.models) > 1
+    for model in diagnosis.models:
+        parts += _model_sections(model, model.subject.name if several else "")
+    rows = [(finding.level.value, _line(finding, several=several)) for finding in findings]
+    parts.append(_section("findings", rows or [("none", "")]))
     return "\n".join(parts)
 
 
-def object_of(diagnosis: Diagnosis, findings: Sequence[Finding], template: str | None) -> dict[str, Any]:
-    """Return the diagnosis as an object for JSON. The arguments are those of `text_of`."""
-    installation, serving = diagnosis.installation, diagnosis.serving
+def object_of(diagnosis: Diagnosis, findings: Sequence[Finding]) -> dict[str, Any]:
+    """Return the diagnosis as an object for JSON."""
+    installation = diagnosis.installation
     return {
         "machine": installation and {**asdict(installation.machine), "features": _features(installation.machine)},
         "build": installation and {**_build_object(installation.build), "repacking": diagnosis.repacking.value},
-        "model": serving and _model_object(serving, template),
+        "models": [_examined_object(model) for model in diagnosis.models],
+        "findings": [asdict(finding) for finding in findings],
+    }
+
+
+def _model_sections(diagnosis: ModelDiagnosis, name: str) -> list[str]:
+    if diagnosis.serving is None:
+        return []
+    return [
+        _section(f"model {name}".strip(), _model(diagnosis.serving, diagnosis.subject.template)),
+        _section(f"{name} would be served with".strip(), _serving(diagnosis.serving)),
+    ]
+
+
+def _line(finding: Finding, *, several: bool) -> str:
+    return f"{finding.model}: {finding.text}" if several and finding.model else finding.text
+
+
+def _examined_object(diagnosis: ModelDiagnosis) -> dict[str, Any]:
+    serving = diagnosis.serving
+    return {
+        "name": diagnosis.subject.name,
+        "model": serving and _model_object(serving, diagnosis.subject.template),
         "serving": serving and _serving_object(serving),
-        "findings": [{"level": finding.level.value, "text": finding.text} for finding in findings],
     }
 
 

@@ -1,14 +1,17 @@
 """Engines of models that may have to be downloaded first."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-
-from anyio import to_thread
 
 from engine import Engine, EngineConfig, open_engine
 from gateway.hub.fetching import fetch
 from gateway.hub.reference import SCHEME, HubReference
+
+
+async def as_it_is(config: EngineConfig) -> EngineConfig:
+    """Return the configuration."""
+    return config
 
 
 def open_hub_engine(
@@ -16,7 +19,7 @@ def open_hub_engine(
     *,
     clock: Callable[[], float],
     offline: bool,
-    decide: Callable[[EngineConfig], EngineConfig] = lambda config: config,
+    decide: Callable[[EngineConfig], Awaitable[EngineConfig]] = as_it_is,
 ) -> AbstractAsyncContextManager[Engine]:
     """Open an engine as `open_engine` does.
 
@@ -24,7 +27,7 @@ def open_hub_engine(
         config: configuration, whose model is a file or the name of a model on the hub.
         clock: as for `open_engine`.
         offline: True to use only models of the hub that are on this machine.
-        decide: decides what the operator has left open, once a model of the hub has a file. Called in a thread.
+        decide: decides what the operator has left open, once a model of the hub has a file. The load waits for it.
     """
     if not config.model.startswith(SCHEME):
         return open_engine(config, clock=clock)
@@ -32,6 +35,6 @@ def open_hub_engine(
 
     async def download(progress: Callable[[float], None]) -> EngineConfig:
         file = await fetch(reference, lambda at: progress(at.share), offline=offline)
-        return await to_thread.run_sync(decide, replace(config, model=str(file)))
+        return await decide(replace(config, model=str(file)))
 
     return open_engine(config, clock=clock, download=download)

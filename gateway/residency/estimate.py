@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine import EngineConfig
-from gateway.hub.reference import SCHEME
+from gateway.hub.reference import SCHEME, HubReference
 from gateway.residency.cells import cell_bytes
 from gateway.residency.gguf import Value, bytes_of, number, read_header
 from gateway.residency.memory import Memory
@@ -39,13 +39,13 @@ def estimate(config: EngineConfig, budget: Memory) -> Estimate:
     """Return the estimate for a model that shares a budget with others. Reads the header of its file.
 
     Each engine by itself would choose a context and a prefix store for all the memory that is free. So those that the
-    operator leaves open are decided here, for a share of the budget. A model of the hub that has no file yet counts as
-    a process with a prefix store until it is loaded.
+    operator leaves open are decided here, for a share of the budget. A model of the hub is estimated by its file on
+    this machine. Without one it counts as a process with a prefix store.
     """
     store = min(budget.host // STORE_SHARE, _LARGEST_STORE) if config.prefix_store is None else config.prefix_store
-    if config.model.startswith(SCHEME):
+    path = _file_of(config.model)
+    if path is None:
         return Estimate(replace(config, prefix_store=store), Memory(host=store + PROCESS))
-    path = Path(config.model)
     try:
         header = read_header(path)
     except (OSError, ValueError) as error:
@@ -62,6 +62,15 @@ def estimate(config: EngineConfig, budget: Memory) -> Estimate:
     on_gpu = int(loaded * offloaded)
     need = Memory(host=loaded - on_gpu + store + PROCESS, gpu=on_gpu + GPU_BUFFERS if offloaded else 0)
     return Estimate(replace(config, context=context, prefix_store=store), need)
+
+
+def _file_of(model: str) -> Path | None:
+    """Return the file of a model; None if it is one of the hub that is not on this machine."""
+    if not model.startswith(SCHEME):
+        return Path(model)
+    from gateway.hub.opening import cached_file  # noqa: PLC0415 - it needs an extra
+
+    return cached_file(HubReference.parse(model))
 
 
 def _context(fitting: int, trained: int) -> int:

@@ -95,13 +95,28 @@ class Residency:
         resident.wanted = None
         resident.leaves = resident.phase is Phase.LOADED
 
+    def resize(self, model: str, need: Memory) -> bool:
+        """Record the bytes of a model that is being loaded, now that they are known better.
+
+        Returns False if there is no room for them. `decide` then ends the load, and the model waits for room.
+        """
+        resident = self._residents[model]
+        if need.fits(self.budget - self.used + resident.need):
+            resident.need = need
+            return True
+        resident.larger = need
+        return False
+
     def loaded(self, model: str, need: Memory, now: float) -> None:
         """Record that a model is loaded, and the bytes that it takes. A model that was loaded fits the budget alone."""
         self._residents[model].loaded(need.at_most(self.budget), now)
 
     def failed(self, model: str, reason: str, now: float) -> None:
-        """Record that a model could not be loaded and its process has ended."""
-        self._residents[model].failed(reason, self._limits, now)
+        """Record that a model could not be loaded, or loaded again, and its process has ended."""
+        resident = self._residents[model]
+        if resident.phase is Phase.LOADED and resident.terms.keep_loaded and not resident.leaves:
+            resident.wanted = self._next_turn()
+        resident.failed(reason, self._limits, now)
 
     def unloaded(self, model: str) -> None:
         """Record that the process of a model has ended, as `Unload` asked."""
@@ -161,9 +176,10 @@ class Residency:
                 self._actions.append(Grant(ticket))
 
     def _unload_unused(self, now: float) -> None:
-        """End loads that have lost their last waiter, and models that are idle for too long."""
+        """End loads that have lost their last waiter or have no room, and models that are idle for too long."""
         for resident in self._residents.values():
-            abandoned = resident.phase is Phase.LOADING and resident.turn is None
+            needless = resident.turn is None or resident.larger is not None
+            abandoned = resident.phase is Phase.LOADING and needless
             if abandoned or (resident.idle and (resident.leaves or resident.overdue(now))):
                 self._unload(resident)
 

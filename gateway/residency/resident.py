@@ -14,6 +14,8 @@ class Resident:
     """Terms of the model."""
     need: Memory
     """Bytes that it takes: the estimate, or after a load the measurement."""
+    larger: Memory | None = None
+    """Bytes that it turned out to take as it was loaded, for which there is no room; unset otherwise."""
     phase: Phase = Phase.UNLOADED
     """Phase of the model."""
     waiting: dict[Ticket, None] = field(default_factory=dict)
@@ -56,8 +58,8 @@ class Resident:
 
     @property
     def gone(self) -> bool:
-        """True if it has no process, and none is asked for."""
-        return self.phase is Phase.UNLOADED and self.turn is None
+        """True if it has no process, no request uses one that was lost, and none is asked for."""
+        return self.phase is Phase.UNLOADED and not self.users and self.turn is None
 
     @property
     def dismissed(self) -> bool:
@@ -100,7 +102,8 @@ class Resident:
 
     def failed(self, reason: str, limits: ResidencyLimits, now: float) -> None:
         """Record a load that failed. Only a model that is kept loaded is tried again without a request."""
-        self.phase, self.failure = Phase.UNLOADED, reason
+        self.unloaded()
+        self.failure = reason
         self.delay = min(2 * self.delay or limits.backoff_first, limits.backoff_longest)
         self.retry_at = now + self.delay
         if not self.terms.keep_loaded:
@@ -109,3 +112,4 @@ class Resident:
     def unloaded(self) -> None:
         """Record that its process has ended."""
         self.phase, self.leaves, self.yields = Phase.UNLOADED, False, False
+        self.need, self.larger = self.larger or self.need, None

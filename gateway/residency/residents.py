@@ -101,11 +101,12 @@ class Residents:
             with anyio.CancelScope(deadline=deadline):
                 await request.answered.wait()
             _check_granted(request, model)
+            engine = self._granted(model)
         except BaseException:
             self._leave(ticket)
             raise
         held.callback(self._leave, ticket)
-        return self._engines[model]
+        return engine
 
     def add(self, terms: ModelTerms) -> None:
         """Add a model. It is loaded when a request asks for it."""
@@ -138,6 +139,17 @@ class Residents:
         """Keep a model in memory so long after its last request; None: until another needs its room."""
         self._residency.keep(model, seconds)
         self._decide()
+
+    def resize(self, model: str, need: Memory) -> bool:
+        """Record the bytes of a model that is being loaded, now that its file is there.
+
+        Returns False if there is no room for them. The load is then being ended, and begins again once there is.
+        """
+        fits = self._residency.resize(model, need)
+        if not fits:
+            logger.info("the model needs more room than was known", extra={"model": model, "needs": str(need)})
+        self._decide()
+        return fits
 
     def idle_left(self, model: str) -> float | None:
         """Return the seconds until a model is unloaded for idleness, or None if it is not."""
@@ -176,6 +188,12 @@ class Residents:
             return EngineStatus(EngineState.FAILED, failure, 0.0, 0)
         return EngineStatus(EngineState.STOPPED, "The model is not loaded.", 0.0, 0)
 
+    def _granted(self, model: str) -> Engine:
+        """Return the engine that a request was granted. Raises `Unavailable` if it has been lost since then."""
+        if (engine := self._engines.get(model)) is None:
+            raise Unavailable(self.failure(model), code="model_unavailable")
+        return engine
+
     def _leave(self, ticket: Ticket) -> None:
         if self._requests.pop(ticket).refusal is None:  # one that is refused has left
             self._residency.leave(ticket, self._clock())
@@ -213,7 +231,7 @@ class Residents:
                     if self._watch is not None and self._tasks is not None:
                         self._tasks.start_soon(self._watch, model, engine)
                     await self._load(model, engine)
-                    await anyio.sleep_forever()
+                    await engine.lost()
             except EngineError as error:
                 failure = error.message
                 cause = self.status(model).cause or failure

@@ -2,6 +2,8 @@
 
 import os
 import shutil
+import signal
+import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from gateway.server.limits import ServerLimits
 from gateway.server.listen import listen
 from gateway.server.server import Server
 from gateway.serving.sources import EngineOnDemand
-from tests.gateway.server.sockets import Client
+from tests.gateway.server.sockets import Answer, Client
 from tests.models import model_path
 from tests.program import engines_of
 from tests.repeat import TIMES
@@ -53,12 +55,16 @@ class ManyModels:
 
     async def ask(self, model: str, tokens: int) -> bytes:
         """Return the body of the answer to one request on a connection of its own."""
+        answer = await self.answer(model, tokens)
+        assert answer.status == 200, answer.body
+        return answer.body
+
+    async def answer(self, model: str, tokens: int) -> Answer:
+        """Return the answer to one request on a connection of its own."""
         client = Client(self.port)
         try:
             await client.send(completion("ask", model=model, max_tokens=tokens))
-            answer = await client.answer()
-            assert answer.status == 200, answer.body
-            return answer.body
+            return await client.answer()
         finally:
             client.close()
 
@@ -82,7 +88,7 @@ async def many_models(folder: Path) -> AsyncIterator[ManyModels]:
             served.most = max(served.most, len(engines_of(os.getpid())))
             yield engine
 
-    residents = Residents(Residency(terms, Memory(need.host * 5 // 2), limits), counted)
+    residents = Residents(Residency(terms, Memory(need.host * 5 // 2, need.gpu * 5 // 2), limits), counted)
     sources = {one.name: EngineOnDemand(residents, one, timeout=GUARD) for one in terms}
     sockets, shutdown = listen("127.0.0.1", 0), anyio.Event()
     gateway = create_gateway(sources, settings)
@@ -119,6 +125,48 @@ async def test_unloading_ends_the_process_and_returns_its_memory(tmp_path: Path)
         assert (engines_of(os.getpid()), resident_bytes(pid)) == ([], 0)
         await served.ask("a", 4)
         assert engines_of(os.getpid()) not in ([], [pid])
+
+
+def used_gpu_bytes() -> int:
+    """Return the used bytes of NVIDIA's GPUs. In a container their tool may not name the processes that use them."""
+    command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=GUARD)
+    return sum(int(line) * 2**20 for line in run.stdout.split())
+
+
+@pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="there is no nvidia-smi, and so no GPU to look at")
+async def test_unloading_returns_the_gpu_memory_of_the_process(tmp_path: Path) -> None:
+    async with many_models(tmp_path) as served:
+        before = used_gpu_bytes()
+        await served.ask("a", 4)
+        measured, taken = served.residents.need("a").gpu, used_gpu_bytes() - before
+        served.residents.unload("a")
+        await served.until(lambda: not engines_of(os.getpid()))
+        await served.until(lambda: used_gpu_bytes() <= before + taken // 10)
+    if not measured:
+        pytest.skip("llama.cpp is built without the GPU of this machine")
+    assert taken > 0
+
+
+async def test_a_model_whose_file_and_process_are_gone_answers_at_once_and_heals(tmp_path: Path) -> None:
+    async with many_models(tmp_path) as served:
+        await served.ask("a", 4)
+        file, away = tmp_path / "a.gguf", tmp_path / "away"
+        file.rename(away)
+        (pid,) = engines_of(os.getpid())
+        os.kill(pid, signal.SIGKILL)
+        await served.until(lambda: pid not in engines_of(os.getpid()))
+        for _ in range(2):  # one waits for the restart, one comes after it
+            with anyio.fail_after(GUARD):
+                answer = await served.answer("a", 4)
+            error = orjson.loads(answer.body)["error"]
+            assert (answer.status, error["code"]) == (503, "model_unavailable")
+            assert "a.gguf" in error["message"]
+            assert str(tmp_path) not in error["message"]
+        await served.until(lambda: not engines_of(os.getpid()))
+        away.rename(file)
+        await anyio.sleep(int(answer.headers["retry-after"]))
+        await served.ask("a", 4)
 
 
 async def test_three_models_share_room_for_two_while_clients_leave(tmp_path: Path) -> None:

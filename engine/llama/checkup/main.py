@@ -11,6 +11,7 @@ from engine.errors import LoadError
 from engine.llama.checkup.installation import examine_installation
 from engine.llama.checkup.repacking import examine_repacking
 from engine.llama.checkup.serving import examine_serving
+from engine.llama.hardware.cpu_share import take_cpu_share
 
 REFUSED = 3
 """Exit code if the model cannot be loaded. The reason is on standard output."""
@@ -40,6 +41,7 @@ def _examine(name: str, config: EngineConfig) -> object:
         case "repacking":
             return examine_repacking(config)
         case "serving":
+            take_cpu_share(config.hardware)  # as an engine does first: it may be refused, and decides the threads
             return examine_serving(config)
         case _:
             raise ValueError(f"there is no examination {name!r}")

@@ -21,6 +21,7 @@ from engine.errors import EngineFault, LoadError
 from engine.llama.batch import Batch
 from engine.llama.context import LlamaContext
 from engine.llama.embedding.pooling import pooling_of
+from engine.llama.memory.buffers import Buffers
 from engine.llama.model import LlamaModel
 from engine.request import EmbeddingRequest
 
@@ -78,6 +79,11 @@ class LlamaEmbedder(Embedder):
     def shut_down(self) -> None:
         """Free the context. Repeatable; no other method may be called afterwards."""
         self._context.close()
+
+    @property
+    def buffers(self) -> Buffers:
+        """Bytes that the context allocated."""
+        return self._context.buffers
 
     def probe(self) -> None:
         """Embed a small text to prove that this machine can run the model. A machine that cannot may die here.

@@ -33,6 +33,11 @@ class Placement:
         return bool(self.devices) and self.gpu_layers != 0
 
     @property
+    def gpus(self) -> list[str]:
+        """llama.cpp's names of the devices."""
+        return [device.name for device in self.devices]
+
+    @property
     def aborts(self) -> bool:
         """True if a running step can be aborted on all devices."""
         return all(device.aborts for device in self.devices)

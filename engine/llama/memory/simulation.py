@@ -3,16 +3,27 @@
 import ctypes
 import os
 from contextlib import closing
+from dataclasses import dataclass
 from typing import Self
 
 import llama_cpp
 
 from engine.errors import LoadError
 from engine.llama.backend_sampling.samplers import TopKSamplers
-from engine.llama.log_bridge import capture_log, first_error
+from engine.llama.log_bridge import ALL_LEVELS, capture_log, first_error
 from engine.llama.memory.buffers import Buffers, read_buffers
 
-_ALL_LEVELS = 0
+
+@dataclass(frozen=True, slots=True)
+class _Simulated:
+    """Properties of a simulated context."""
+
+    buffers: Buffers
+    """Memory that it would allocate."""
+    snapshots: int
+    """Snapshots of recurrent states that each slot keeps. llama.cpp may keep none."""
+    moves_cells: bool | None
+    """True if cells can move to other positions; unset without a KV cache."""
 
 
 class Simulation:
@@ -43,7 +54,7 @@ class Simulation:
         own.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
         own.progress_callback = llama_cpp.llama_progress_callback()
         own.kv_overrides = overrides
-        with capture_log(_ALL_LEVELS) as lines:
+        with capture_log(ALL_LEVELS) as lines:
             handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), own)
         if not handle:
             raise LoadError(f"{path} cannot be simulated: {first_error(lines)}")
@@ -72,11 +83,11 @@ class Simulation:
             LoadError: llama.cpp refuses the parameters.
         """
         if not sampled:
-            return self._try(params)[0]
+            return self._try(params).buffers
         with closing(TopKSamplers(params.n_seq_max, self._vocabulary)) as samplers:
             own = llama_cpp.llama_context_params.from_buffer_copy(params)
             samplers.put_into(own)
-            return self._try(own)[0]
+            return self._try(own).buffers
 
     def keeps_snapshots(self, params: llama_cpp.llama_context_params) -> bool:
         """Return whether a context keeps the snapshots of recurrent states that these parameters ask for.
@@ -84,17 +95,31 @@ class Simulation:
         Raises:
             LoadError: llama.cpp refuses the parameters.
         """
-        return self._try(params)[1] == params.n_rs_seq
+        return self._try(params).snapshots == params.n_rs_seq
 
-    def _try(self, params: llama_cpp.llama_context_params) -> tuple[Buffers, int]:
-        """Return the buffers of a context, and the number of its snapshots: llama.cpp may keep none."""
-        with capture_log(_ALL_LEVELS) as lines:
+    def moves_cells(self, params: llama_cpp.llama_context_params) -> bool | None:
+        """Return whether a context can move cells to other positions, or None if it has no KV cache.
+
+        Raises:
+            LoadError: llama.cpp refuses the parameters.
+        """
+        return self._try(params).moves_cells
+
+    def _try(self, params: llama_cpp.llama_context_params) -> _Simulated:
+        """Return the properties of a context.
+
+        Raises:
+            LoadError: llama.cpp refuses the parameters.
+        """
+        with capture_log(ALL_LEVELS) as lines:
             context = llama_cpp.llama_init_from_model(self._handle, params)
         if not context:
             raise LoadError(f"llama.cpp refuses the context: {first_error(lines)}")
         snapshots = int(llama_cpp.llama_n_rs_seq(context))
+        memory = llama_cpp.llama_get_memory(context)
+        moves = bool(llama_cpp.llama_memory_can_shift(memory)) if memory else None
         llama_cpp.llama_free(context)
-        return read_buffers((line.text for line in lines), self._gpus), snapshots
+        return _Simulated(read_buffers((line.text for line in lines), self._gpus), snapshots, moves)
 
 
 def _without_vocabulary(architecture: str, vocabulary: int) -> ctypes.Array[llama_cpp.llama_model_kv_override]:

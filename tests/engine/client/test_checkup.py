@@ -1,12 +1,15 @@
 """Examinations in processes of their own, on the real llama.cpp and on processes that die."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from engine import CheckupError, EngineConfig, InstallationReport, ServingReport, embedded_model, examine
 from engine.client import checkup
+from engine.hardware import Hardware
+from tests.architectures.models import family_model
 from tests.models import model_path
 
 CONFIG = EngineConfig(model=str(model_path()), slots=4, context=128)
@@ -40,6 +43,21 @@ def test_a_model_that_cannot_be_loaded_gives_llama_cpps_reason(tmp_path: Path) -
     file.write_text("Not a model.")
     with pytest.raises(CheckupError, match=r"notes\.gguf is not a GGUF file$") as caught:
         examine("serving", EngineConfig(model=str(file)), ServingReport)
+    assert not caught.value.crashed
+
+
+@pytest.mark.parametrize(
+    ("config", "reason"),
+    [
+        (EngineConfig(model=str(family_model("mamba")), context_shift=True), "mamba.gguf cannot shift its context"),
+        (EngineConfig(model=str(family_model("lfm-2")), context_shift=True), "lfm-2.gguf cannot shift its context"),
+        (replace(CONFIG, hardware=Hardware(cpus=tuple(range(4096)))), "--cpus: this process may not use "),
+    ],
+    ids=["recurrent", "hybrid", "cpus"],
+)
+def test_an_examination_refuses_what_an_engine_refuses(config: EngineConfig, reason: str) -> None:
+    with pytest.raises(CheckupError, match=reason) as caught:
+        examine("serving", config, ServingReport)
     assert not caught.value.crashed
 
 

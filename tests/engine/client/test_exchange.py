@@ -290,7 +290,7 @@ async def test_a_request_before_the_first_engine_and_after_the_last_is_refused(l
     first, last = Exchange(capacity=3), line.exchange
     first.disconnect()
     last.disconnect()
-    last.close()
+    last.close(lambda: Unavailable("It ended."))
     for exchange in (first, last):
         with pytest.raises(Unavailable):
             exchange.open(ask(""), patience=None)
@@ -377,7 +377,7 @@ async def test_a_request_that_no_frame_can_carry_is_a_request_error(line: Line) 
 async def test_a_request_that_waits_for_its_replay_at_the_end_fails(line: Line) -> None:
     mailbox = line.open()
     line.exchange.disconnect()
-    line.exchange.close()
+    line.exchange.close(lambda: Unavailable("It ended."))
     with pytest.raises(Unavailable):
         await mailbox.take()
 

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -250,6 +251,36 @@ async def test_a_load_error_after_a_ready_engine_is_retried(scripted: Scripted) 
         await engine.ready()
         assert engine.status.restarts == 4
         assert await text(engine, SERVES) == "well"
+
+
+async def test_a_model_that_is_lost_ends_the_requests_that_wait_when_its_owner_gives_up(scripted: Scripted) -> None:
+    errors = list[Unavailable]()
+
+    async def fail(call: Callable[[], Awaitable[object]]) -> None:
+        with pytest.raises(Unavailable, match=r"^m is no GGUF file$") as caught:
+            await call()
+        errors.append(caught.value)
+
+    async with anyio.create_task_group() as group, scripted.open("ok | exit 3 | refuse") as engine:
+        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        await until(engine, EngineState.RESTARTING)
+        group.start_soon(fail, partial(text, engine, SERVES))
+        group.start_soon(fail, partial(engine.detokenize, [97], special=True))
+        with pytest.raises(LoadError, match=r"^m is no GGUF file$"):
+            await engine.lost()
+    await fail(partial(text, engine, SERVES))
+    assert [error.code for error in errors] == ["model_unavailable"] * 3
+    assert engine.status.cause == "/folder/m is no GGUF file"
+
+
+async def test_a_model_that_loads_again_is_not_lost(scripted: Scripted) -> None:
+    async with scripted.open("ok | exit 3 | ok") as engine:
+        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        await until(engine, EngineState.RESTARTING)
+        await engine.ready()
+        with anyio.move_on_after(0) as scope:
+            await engine.lost()
+        assert scope.cancelled_caught
 
 
 async def test_streams_of_a_dead_engine_each_end_once(scripted: Scripted) -> None:

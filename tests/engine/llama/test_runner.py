@@ -614,13 +614,10 @@ def test_every_llama_cpp_object_is_freed_once(model: LlamaModel, calls: Counter[
     }
 
 
-def test_a_context_without_a_cache_is_refused_and_freed(
-    model: LlamaModel, monkeypatch: pytest.MonkeyPatch, calls: Counter[str]
-) -> None:
-    monkeypatch.setattr(llama_cpp, "llama_get_memory", lambda _context: None)
-    with pytest.raises(LoadError, match="no KV cache"):
-        LlamaRunner(model, config())
-    assert (calls["llama_init_from_model"], calls["llama_free"]) == (1, 1)
+def test_the_buffers_are_those_that_were_simulated(model: LlamaModel) -> None:
+    with LlamaRunner(model, config(slots=model.info.slots, context=model.info.context)) as runner:
+        assert runner.buffers.cells == model.memory.buffers.cells
+        assert runner.buffers.compute == pytest.approx(model.memory.buffers.compute, abs=2**15)
 
 
 def test_a_context_that_llama_cpp_refuses_is_a_load_error(model: LlamaModel, calls: Counter[str]) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +30,9 @@ from gateway.cluster.split import (
     forgets_responses,
     shares,
 )
+from gateway.hub.cache import HubCache
 from gateway.residency.memory import Memory
+from tests.gateway.hub.cached import cached_model
 from tests.models import model_path
 
 pytestmark = pytest.mark.anyio
@@ -52,6 +55,18 @@ def test_each_model_has_settings_of_its_own() -> None:
         assert (part.cpus, part.gpus, part.settings.slots) == (3, 0, 5)
         assert part.settings.context is not None
         assert 2**20 < part.memory < 2**30
+
+
+def test_a_model_of_the_hub_on_this_machine_is_reserved_the_memory_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = HubCache(tmp_path)
+    monkeypatch.setattr("gateway.hub.opening.hub_cache", lambda: cache)
+    cached_model(cache, "user/some-GGUF", "some-Q4_K_M.gguf", model_path().read_bytes())
+    flags = ("--model", f"file={model_path()}", "--model", "hub=hf:user/some-GGUF")
+    file, hub = shares(read_settings(["serve", *flags], {}), BUDGET).values()
+    assert (hub.memory, hub.settings.context) == (file.memory, file.settings.context)
+    assert str(hub.settings.served[0].place) == "hf:user/some-GGUF"
 
 
 @pytest.mark.parametrize(

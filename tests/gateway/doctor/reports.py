@@ -1,7 +1,10 @@
 """Reports of a machine where nothing is amiss."""
 
-from engine import BuildReport, InstallationReport, MachineReport, ModelInfo, ServingReport
-from gateway.doctor.diagnosis import Diagnosis, Repacking
+from dataclasses import replace
+from typing import Any
+
+from engine import BuildReport, EngineConfig, InstallationReport, MachineReport, ModelInfo, ServingReport
+from gateway.doctor.diagnosis import Diagnosis, ModelDiagnosis, Repacking, Subject
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}{{ tools }}"
 MACHINE = MachineReport(
@@ -28,9 +31,17 @@ MODEL = ModelInfo(
 SERVING = ServingReport(
     model=MODEL, token_bytes=1024, cache_bytes=2**25, prefix_store=2**29, contexts={4: 8192, 16: 2048}
 )
+EXAMINED = ModelDiagnosis(
+    subject=Subject(name="some", config=EngineConfig(model="some.gguf")), serving=SERVING, failure=""
+)
 WELL = Diagnosis(
     installation=InstallationReport(machine=MACHINE, build=BUILD),
     repacking=Repacking.WORKS,
-    serving=SERVING,
+    models=(EXAMINED,),
     failure="",
 )
+
+
+def examined(**changes: Any) -> Diagnosis:
+    """Return the reports with changes in that of the model."""
+    return replace(WELL, models=(replace(EXAMINED, **changes),))

@@ -1,5 +1,6 @@
 """The command `doctor`: its output, its exit codes, and what it remembers."""
 
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 from engine import CheckupError, EngineConfig, RepackCache, embedded_model
 from gateway.__main__ import main
 from gateway.doctor import diagnosis as module
-from gateway.doctor.diagnosis import Diagnosis
-from tests.gateway.doctor.reports import MODEL, SERVING, WELL
+from gateway.doctor.diagnosis import Diagnosis, Subject
+from tests.gateway.doctor.reports import EXAMINED, MODEL, SERVING, WELL
+from tests.gateway.doctor.reports import examined as reports_of
 
 TINY = str(embedded_model())
 
@@ -25,16 +27,16 @@ def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def examined(monkeypatch: pytest.MonkeyPatch) -> list[EngineConfig | None]:
-    """The configurations that the command examines; none really is."""
-    configs: list[EngineConfig | None] = []
+def examined(monkeypatch: pytest.MonkeyPatch) -> list[list[Subject]]:
+    """The models that each call of the command examines; none really is."""
+    calls: list[list[Subject]] = []
 
-    def diagnose(config: EngineConfig | None) -> Diagnosis:
-        configs.append(config)
-        return WELL if config else replace(WELL, serving=None)
+    def diagnose(subjects: list[Subject]) -> Diagnosis:
+        calls.append(subjects)
+        return replace(WELL, models=tuple(replace(EXAMINED, subject=subject) for subject in subjects))
 
     monkeypatch.setattr("gateway.doctor.command.diagnose", diagnose)
-    return configs
+    return calls
 
 
 Run = Callable[..., tuple[int, str, str]]
@@ -61,15 +63,16 @@ def test_the_real_machine_and_the_embedded_model(run: Run) -> None:
     assert code == 0
     assert printed["machine"]["memory"] > printed["machine"]["available"] > 0
     assert printed["build"]["repacking"] == "works"
-    assert (printed["model"]["architecture"], printed["model"]["tool_format"]) == ("llama", "hermes")
-    assert (printed["serving"]["slots"], printed["serving"]["context"]) == (3, 512)
-    assert printed["serving"]["kv_bytes"] == 3 * 512 * printed["model"]["bytes_per_token"]
-    assert (printed["serving"]["backend_sampling"], printed["serving"]["aborts_steps"]) == (False, True)
+    (one,) = printed["models"]
+    assert (one["name"], one["model"]["architecture"], one["model"]["tool_format"]) == ("tiny", "llama", "hermes")
+    assert (one["serving"]["slots"], one["serving"]["context"]) == (3, 512)
+    assert one["serving"]["kv_bytes"] == 3 * 512 * one["model"]["bytes_per_token"]
+    assert (one["serving"]["backend_sampling"], one["serving"]["aborts_steps"]) == (False, True)
     assert [finding for finding in printed["findings"] if finding["level"] == "problem"] == []
     assert RepackCache().works() is True
 
 
-def test_the_text_has_all_parts(examined: list[EngineConfig | None], run: Run) -> None:
+def test_the_text_has_all_parts(examined: list[list[Subject]], run: Run) -> None:
     code, out, _ = run(TINY)
     assert code == 0
     assert [line for line in out.splitlines() if line and not line.startswith(" ")] == [
@@ -80,7 +83,7 @@ def test_the_text_has_all_parts(examined: list[EngineConfig | None], run: Run) -
     assert "  chat template   in the file, tools as plain\n" in out
     assert "  sampling        on the CPU\n" in out
     assert "  cancel          ends a prompt at once\n" in out
-    assert examined == [EngineConfig(model=TINY)]
+    assert examined == [[Subject(name="tiny", config=EngineConfig(model=TINY))]]
 
 
 @pytest.mark.parametrize(
@@ -91,23 +94,23 @@ def test_a_gpu_changes_how_tokens_are_selected_and_prompts_end(
     run: Run, monkeypatch: pytest.MonkeyPatch, backend_sampling: bool | None, line: str
 ) -> None:
     serving = replace(SERVING, backend_sampling=backend_sampling, aborts=False, largest_step=512)
-    monkeypatch.setattr("gateway.doctor.command.diagnose", lambda _: replace(WELL, serving=serving))
+    monkeypatch.setattr("gateway.doctor.command.diagnose", lambda _: reports_of(serving=serving))
     _, out, _ = run(TINY)
     assert f"  sampling        {line}" in out
     assert "  cancel          ends a prompt after a step of at most 512 tokens\n" in out
 
 
 def test_flags_and_variables_of_serve_count(
-    examined: list[EngineConfig | None], run: Run, monkeypatch: pytest.MonkeyPatch
+    examined: list[list[Subject]], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LLAMA_GATEWAY_CONTEXT", "1000")
     assert run("--json", TINY, "--slots", "2", "--flash-attention", "off")[0] == 0
     assert run("--model", TINY)[0] == 0
     assert run()[0] == 0
-    assert examined == [
-        EngineConfig(model=TINY, slots=2, context=1000, flash_attention=False),
-        EngineConfig(model=TINY, context=1000),
-        None,
+    assert [[subject.config for subject in call] for call in examined] == [
+        [EngineConfig(model=TINY, slots=2, context=1000, flash_attention=False)],
+        [EngineConfig(model=TINY, context=1000)],
+        [],
     ]
 
 
@@ -123,6 +126,61 @@ def test_what_cannot_be_examined_is_one_line(run: Run, arguments: tuple[str, ...
     found, out, err = run(*arguments)
     assert (found, out, err.count("\n")) == (code, "", 1)
     assert err.startswith(f"llama-gateway doctor: {line}")
+
+
+def test_the_named_model_is_examined_beside_that_of_a_flag(
+    examined: list[list[Subject]], run: Run, tmp_path: Path
+) -> None:
+    other = shutil.copy(TINY, tmp_path / "other.gguf")
+    assert run(TINY, "--model", str(other))[0] == 0
+    assert [(subject.name, subject.config.model) for subject in examined[0]] == [("tiny", TINY), ("other", str(other))]
+
+
+def test_each_model_of_the_tables_is_examined_as_it_would_be_served(
+    examined: list[list[Subject]], run: Run, tmp_path: Path
+) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text(
+        f"slots = 2\nprefix-store = 7\n[models.b]\nfile = '{TINY}'\n"
+        f"[models.a]\nfile = '{TINY}'\ncontext = 300\nchat-template = '{{{{ messages }}}}'\n"
+    )
+    code, out, _ = run("--config", str(file))
+    config = EngineConfig(model=TINY, slots=2, prefix_store=7)
+    assert (code, examined) == (
+        0,
+        [
+            [
+                Subject(name="b", config=replace(config, context=2048)),
+                Subject(name="a", config=replace(config, context=300), template="{{ messages }}"),
+            ]
+        ],
+    )
+    headings = [line for line in out.splitlines() if line and not line.startswith(" ")]
+    assert headings[2:] == ["model b", "b would be served with", "model a", "a would be served with", "findings"]
+    assert [one["name"] for one in orjson.loads(run("--config", str(file), "--json")[1])["models"]] == ["b", "a"]
+
+
+def test_one_model_of_several_that_cannot_be_served_ends_with_3(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def examine(name: str, config: EngineConfig, _report: object) -> object:
+        if name == "serving" and config.slots == 1:
+            raise CheckupError("it has an encoder", crashed=False)
+        return {"installation": WELL.installation, "repacking": True, "serving": SERVING}[name]
+
+    monkeypatch.setattr(module, "examine", examine)
+    file = tmp_path / "gateway.toml"
+    file.write_text(f"[models.a]\nfile = '{TINY}'\nslots = 1\n[models.b]\nfile = '{TINY}'\n")
+    code, out, _ = run("--config", str(file))
+    assert (code, out.count("would be served with")) == (3, 1)
+    assert out.endswith("findings\n  problem         a: it has an encoder\n")
+
+
+def test_a_model_that_never_fits_beside_others_cannot_be_served(run: Run) -> None:
+    code, out, _ = run(TINY, "--idle-unload", "9", "--models-memory", "1000", "--json")
+    (finding,) = (one for one in orjson.loads(out)["findings"] if one["level"] == "problem")
+    assert (code, finding["model"]) == (3, "tiny")
+    assert finding["text"].startswith("it is estimated to need ")
 
 
 def test_a_crash_by_repacked_weights_is_a_finding_that_starts_remember(
@@ -160,13 +218,14 @@ def test_a_model_that_cannot_be_served_ends_with_3(
     monkeypatch.setattr(module, "examine", examine)
     code, out, _ = run(TINY, "--json")
     assert code == 3
-    assert orjson.loads(out)["findings"][0] == {"level": "problem", "text": text}
+    model = "tiny" if failing == "serving" else None
+    assert orjson.loads(out)["findings"][0] == {"level": "problem", "text": text, "model": model}
     assert run(TINY)[1].endswith(f"findings\n  problem         {text}\n")
 
 
 def test_a_model_for_embeddings_has_no_slots(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     serving = replace(SERVING, model=replace(MODEL, generates=False, embedding_size=768, chat_template=None))
-    monkeypatch.setattr("gateway.doctor.command.diagnose", lambda _config: replace(WELL, serving=serving))
+    monkeypatch.setattr("gateway.doctor.command.diagnose", lambda _: reports_of(serving=serving))
     code, out, _ = run(TINY)
     assert code == 0
     assert "  use             embeddings of 768 numbers\n" in out

@@ -10,7 +10,7 @@ from engine import DeviceReport, InstallationReport
 from gateway.doctor import findings as module
 from gateway.doctor.diagnosis import Diagnosis, Repacking
 from gateway.doctor.findings import REINSTALL, Level, findings
-from tests.gateway.doctor.reports import BUILD, MACHINE, MODEL, SERVING, WELL
+from tests.gateway.doctor.reports import BUILD, EXAMINED, MACHINE, MODEL, SERVING, WELL, examined
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +27,11 @@ def build(**fields: Any) -> Diagnosis:
 
 
 def model(**fields: Any) -> Diagnosis:
-    return replace(WELL, serving=replace(SERVING, model=replace(MODEL, **fields)))
+    return examined(serving=replace(SERVING, model=replace(MODEL, **fields)))
 
 
-def found(diagnosis: Diagnosis, template: str | None = None) -> list[tuple[Level, str]]:
-    return [(finding.level, finding.text) for finding in findings(diagnosis, template)]
+def found(diagnosis: Diagnosis) -> list[tuple[Level, str]]:
+    return [(finding.level, finding.text) for finding in findings(diagnosis)]
 
 
 def test_a_healthy_machine_has_no_findings() -> None:
@@ -42,11 +42,11 @@ def test_a_healthy_machine_has_no_findings() -> None:
     ("diagnosis", "level", "text"),
     [
         (
-            replace(WELL, installation=None, serving=None, failure="llama.cpp cannot be used: no library"),
+            replace(WELL, installation=None, models=(), failure="llama.cpp cannot be used: no library"),
             Level.PROBLEM,
             "llama.cpp cannot be used: no library",
         ),
-        (replace(WELL, serving=None, failure="it has an encoder"), Level.PROBLEM, "it has an encoder"),
+        (examined(serving=None, failure="it has an encoder"), Level.PROBLEM, "it has an encoder"),
         (
             build(features=frozenset({"AVX", "AVX2", "AVX512"})),
             Level.WARNING,
@@ -125,7 +125,8 @@ def test_memory_of_a_gpu_counts() -> None:
 
 
 def test_a_template_of_the_operator_replaces_the_models() -> None:
-    assert found(model(chat_template=None), "{{ messages }}") == []
+    serving = replace(SERVING, model=replace(MODEL, chat_template=None))
+    assert found(examined(serving=serving, subject=replace(EXAMINED.subject, template="{{ messages }}"))) == []
 
 
 def test_a_model_for_embeddings_needs_neither_a_template_nor_a_long_context() -> None:
@@ -137,5 +138,10 @@ def test_an_unknown_cpu_is_no_finding() -> None:
 
 
 def test_the_weightiest_finding_is_first() -> None:
-    diagnosis = replace(machine(quota=1), repacking=Repacking.CRASHES, serving=None, failure="it has an encoder")
-    assert [level for level, _ in found(diagnosis)] == [Level.PROBLEM, Level.WARNING, Level.ADVICE]
+    models = examined(serving=None, failure="it has an encoder").models
+    diagnosis = replace(machine(quota=1), repacking=Repacking.CRASHES, models=models)
+    assert [(finding.level, finding.model) for finding in findings(diagnosis)] == [
+        (Level.PROBLEM, "some"),
+        (Level.WARNING, None),
+        (Level.ADVICE, None),
+    ]

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import NoReturn, cast
 
 import anyio
 
@@ -21,7 +21,7 @@ class FakeModelEngine(FakeEngine):
         self._info = replace(MODEL, host_memory=host_memory, chat_template="{{ messages[0].content }}")
         self.model = None
         self.status = EngineStatus(EngineState.LOADING, "The model is loading.", 0.0, 0)
-        self._done = anyio.Event()
+        self._done, self._lost = anyio.Event(), anyio.Event()
 
     def load(self) -> None:
         """End the load with success."""
@@ -32,6 +32,16 @@ class FakeModelEngine(FakeEngine):
         """End the load with a failure."""
         self.status = EngineStatus(EngineState.FAILED, reason, 0.0, 0, f"/folder/{reason}")
         self._done.set()
+
+    def lose(self, reason: str) -> None:
+        """Let a process that replaces another one fail to load the model."""
+        self.status = EngineStatus(EngineState.RESTARTING, reason, 0.0, 1, f"/folder/{reason}")
+        self._lost.set()
+
+    async def lost(self) -> NoReturn:
+        if not self._lost.is_set():  # otherwise without a pause in which a request would get this engine
+            await self._lost.wait()
+        raise LoadError(self.status.detail, code="load_failed")
 
     async def ready(self) -> ModelInfo:
         await self._done.wait()

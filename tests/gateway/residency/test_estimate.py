@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from engine import EngineConfig
+from gateway.hub.cache import HubCache
 from gateway.residency.estimate import GPU_BUFFERS, PROCESS, estimate
 from gateway.residency.gguf import bytes_of, read_header
 from gateway.residency.memory import Memory
+from tests.gateway.hub.cached import cached_model
 
 WEIGHTS = 1000
 GIB = 2**30
@@ -63,11 +65,26 @@ def test_cells_have_the_configured_types(tmp_path: Path) -> None:
     assert need == Memory(WEIGHTS + 2 * 512 * 2 * 4 * (34 + 32 * 4) + 7 + PROCESS)
 
 
-def test_a_model_of_the_hub_counts_as_a_process_with_a_prefix_store_until_it_is_loaded() -> None:
+def test_a_model_of_the_hub_counts_as_a_process_with_a_prefix_store_until_it_has_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.hub.opening.hub_cache", lambda: HubCache(tmp_path))
     settings = EngineConfig(model="hf:user/repo")
     found = estimate(settings, BUDGET)
     store = BUDGET.host // 20
     assert (found.config, found.need) == (replace(settings, prefix_store=store), Memory(store + PROCESS))
+
+
+def test_a_model_of_the_hub_on_this_machine_is_estimated_by_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = HubCache(tmp_path / "hub")
+    monkeypatch.setattr("gateway.hub.opening.hub_cache", lambda: cache)
+    file = model(tmp_path)
+    cached_model(cache, "user/repo", "some-Q4_K_M.gguf", file.read_bytes())
+    settings = replace(config(file), model="hf:user/repo")
+    found = estimate(settings, BUDGET)
+    assert (found.config, found.need) == (settings, estimate(config(file), BUDGET).need)
 
 
 def test_heads_may_differ_by_layer_and_from_those_of_queries(tmp_path: Path) -> None:

@@ -222,6 +222,28 @@ def test_a_kept_model_that_fails_is_tried_again_without_a_request() -> None:
     assert policy.decide(6) == [Load("kept")]
 
 
+def test_a_kept_model_that_is_lost_is_tried_again_without_a_request() -> None:
+    policy = residency(1, ModelTerms("kept", Memory(1), keep_loaded=True))
+    load(policy, "kept")
+    policy.failed("kept", "It is gone.", 5)
+    assert (policy.decide(5), policy.used) == ([], Memory())
+    assert policy.decide(6) == [Load("kept")]
+
+
+def test_a_model_that_is_lost_while_the_operator_unloads_it_is_unloaded() -> None:
+    policy = residency(1, ModelTerms("kept", Memory(1), keep_loaded=True))
+    load(policy, "kept")
+    ticket = use(policy, "kept", 1)
+    policy.dismiss("kept")
+    policy.failed("kept", "It is gone.", 5)
+    policy.leave(ticket, 6)
+    assert policy.decide(100) == []
+    policy.arrive("kept")
+    assert policy.decide(100) == [Load("kept")]
+    policy.loaded("kept", Memory(1), 101)
+    assert not policy["kept"].leaves
+
+
 def test_a_failure_does_not_stop_the_models_behind_it() -> None:
     policy = residency(1, "a", "b")
     policy.arrive("a")
@@ -365,6 +387,42 @@ def test_the_measured_bytes_replace_the_estimate() -> None:
     assert policy.decide(4) == [Unload("a")]
     assert end(policy, "a") == []
     assert policy.used == Memory(3)
+
+
+def test_a_model_that_turns_out_larger_waits_for_its_room() -> None:
+    policy = residency(3, "a", "b")
+    load(policy, "a")
+    ticket = policy.arrive("b")
+    assert policy.decide(1) == [Load("b")]
+    assert not policy.resize("b", Memory(3))
+    assert policy.decide(2) == [Unload("b")]
+    assert policy.used == Memory(2)
+    assert end(policy, "b") == [Unload("a")]
+    assert end(policy, "a") == [Load("b")]
+    assert policy.resize("b", Memory(3))
+    policy.loaded("b", Memory(3), 3)
+    assert policy.decide(3) == [Grant(ticket)]
+
+
+def test_a_model_that_turns_out_larger_goes_on_if_there_is_room() -> None:
+    policy = residency(3, "a", "b")
+    load(policy, "a")
+    policy.arrive("b")
+    policy.decide(1)
+    assert policy.resize("b", Memory(2))
+    assert (policy.decide(2), policy.used) == ([], Memory(3))
+
+
+def test_for_a_model_that_turns_out_larger_than_the_budget_no_other_is_unloaded() -> None:
+    policy = residency(3, "a", "b")
+    load(policy, "a")
+    ticket = policy.arrive("b")
+    policy.decide(1)
+    policy.resize("b", Memory(4))
+    assert policy.decide(2) == [Unload("b")]
+    (refused,) = end(policy, "b")
+    assert isinstance(refused, Refuse)
+    assert (refused.ticket, refused.retry_after) == (ticket, None)
 
 
 def test_a_model_that_was_loaded_fits_the_budget_alone() -> None:

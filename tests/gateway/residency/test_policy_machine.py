@@ -28,6 +28,8 @@ class Machine(RuleBasedStateMachine):
         """Work of each model's process: it loads, serves or ends."""
         self.waiting: dict[Ticket, None] = {}
         self.using: set[Ticket] = set()
+        self.stranded: set[Ticket] = set()
+        """Requests whose process failed while they used it, and that have not left."""
         self.served_since_load = dict.fromkeys(MODELS, 0)
 
     def decide(self) -> None:
@@ -39,7 +41,7 @@ class Machine(RuleBasedStateMachine):
                     assert oldest.model == model, "loaded out of turn"
                     self.processes[model] = "loads"
                 case Unload(model):
-                    assert all(ticket.model != model for ticket in self.using), "unloaded in use"
+                    assert all(ticket.model != model for ticket in self.using - self.stranded), "unloaded in use"
                     assert self.processes[model] in {"loads", "serves"}
                     if self.processes[model] == "serves":
                         assert self.served_since_load[model], "unloaded before it has served any"
@@ -81,7 +83,8 @@ class Machine(RuleBasedStateMachine):
     @rule(model=models, fails=st.sampled_from([False, False, False, True]))
     def process_advances(self, model: str, fails: bool) -> None:
         match self.processes.get(model):
-            case "loads" if fails:
+            case "loads" | "serves" if fails:
+                self.stranded |= {ticket for ticket in self.using if ticket.model == model}
                 del self.processes[model]
                 self.policy.failed(model, "It broke.", self.now)
             case "loads":

@@ -116,6 +116,55 @@ async def test_a_failed_load_answers_all_waiters_at_once_and_the_next_one_too(
             await residents.hold("a", held)
 
 
+async def test_a_model_that_is_lost_after_its_load_answers_at_once_and_heals_by_backoff(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    opener = FakeOpener(loads_at_once=True)
+    async with opened(residency(1, "a"), opener) as residents:
+        with ExitStack() as held:
+            await residents.hold("a", held)
+            opener.engines["a"].lose("It is gone.")
+            await until(lambda: residents.phase("a") is Phase.UNLOADED)
+            with ExitStack() as other, pytest.raises(Unavailable, match="It is gone") as caught:
+                await residents.hold("a", other)
+            assert (caught.value.code, caught.value.retry_after is not None) == ("model_unavailable", True)
+        assert (opener.engines, residents.status("a").state) == ({}, EngineState.FAILED)
+        assert [vars(record)["why"] for record in caplog.records if "why" in vars(record)] == ["/folder/It is gone."]
+        residents.load("a")
+        with ExitStack() as held:
+            await residents.hold("a", held)
+
+
+async def test_a_request_whose_model_is_lost_as_it_is_granted_is_answered() -> None:
+    opener = FakeOpener()
+
+    async def ask() -> None:
+        with ExitStack() as held, pytest.raises(Unavailable, match="It is gone") as caught:
+            await residents.hold("a", held)
+        assert caught.value.code == "model_unavailable"
+
+    async with opened(residency(1, "a"), opener) as residents:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            engine = opener.engines["a"]
+            engine.load()
+            engine.lose("It is gone.")
+        await until(lambda: residents.phase("a") is Phase.UNLOADED)
+
+
+async def test_a_model_that_is_lost_is_forgotten_once_its_last_request_has_left() -> None:
+    opener = FakeOpener(loads_at_once=True)
+    async with opened(residency(1, "a"), opener) as residents, anyio.create_task_group() as tasks:
+        with ExitStack() as held:
+            await residents.hold("a", held)
+            opener.engines["a"].lose("It is gone.")
+            await until(lambda: residents.phase("a") is Phase.UNLOADED)
+            tasks.start_soon(residents.remove, "a")
+            await anyio.wait_all_tasks_blocked()
+            assert residents.used("a")
+
+
 async def test_a_model_that_never_fits_is_a_load_error() -> None:
     async with opened(residency(1, ModelTerms("huge", Memory(2))), FakeOpener()) as residents:
         with ExitStack() as held, pytest.raises(LoadError) as caught:

@@ -11,16 +11,16 @@ import pytest
 
 from engine.errors import LoadError
 from engine.hardware import Hardware
-from engine.worker import cpu_share
-from engine.worker.cpu_share import take_cpu_share
+from engine.llama.hardware import cpu_share
+from engine.llama.hardware.cpu_share import take_cpu_share
 
 LINUX = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the kernel has no affinity")
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 PROGRAM = """
 import json, os, threading
 from engine.hardware import Hardware
 from engine.llama.cpu import usable_cores
-from engine.worker.cpu_share import take_cpu_share
+from engine.llama.hardware.cpu_share import take_cpu_share
 
 def state():
     return [sorted(os.sched_getaffinity(0)), os.getpriority(os.PRIO_PROCESS, threading.get_native_id())]

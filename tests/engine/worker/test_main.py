@@ -1,0 +1,39 @@
+"""Loading as the engine process does it, in this process."""
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import gguf
+import pytest
+
+from engine.config import EngineConfig
+from engine.hardware import Hardware
+from engine.llama import devices
+from engine.llama.memory.gpu_share import DRIVER
+from engine.worker.main import load
+from tests.models import model_path
+from tests.random_bert import write_random_bert
+
+
+def of_model(_folder: Path) -> Path:
+    return model_path()
+
+
+def of_embedder(folder: Path) -> Path:
+    write_random_bert(folder / "bert.gguf", gguf.PoolingType.MEAN)
+    return folder / "bert.gguf"
+
+
+@pytest.mark.parametrize("path", [of_model, of_embedder])
+def test_gpu_memory_that_another_process_takes_during_the_load_is_not_counted(
+    path: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = devices.all_devices()[0]
+    free = iter([80 * 2**30, 20 * 2**30])
+    monkeypatch.setattr(devices, "gpu_memory", lambda: next(free))
+    monkeypatch.setattr(devices, "gpus", lambda: [gpu])
+    config = EngineConfig(model=str(path(tmp_path)), slots=1, context=256, threads=1, hardware=Hardware(devices=()))
+    with ExitStack() as stack:
+        info = load(config, lambda _share: None, stack).model.info
+    assert info.gpu_memory == DRIVER
