@@ -2,6 +2,7 @@
 
 import queue
 import struct
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,16 +136,18 @@ def test_work_waits_for_the_slot_and_can_be_cancelled(client: Client, gate: Gate
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_cancel_during_the_work_leaves_the_engine_as_it_is(client: Client, tmp_path: Path, saves: bool) -> None:
     generated(client, 1, slot=0)
-    read = client.runner.read_cells
+    read, cancelled = client.runner.read_cells, threading.Event()
 
     def read_cancelled(seq_id: int) -> bytes:
         client.worker.receive(CancelQuery(5))
+        cancelled.set()
         if saves:
             return read(seq_id)
         raise RequestError("no cells", code="file_error", param="filename")
 
     client.runner.read_cells = read_cancelled  # type: ignore[method-assign]
     ask(client, KeepSlot(SAVE, 0, str(tmp_path / "cancelled")), 5)
+    assert cancelled.wait(GUARD)  # the next query has a thread of its own
     assert kept(client, ERASE, 0).tokens > 0
     assert generated(client, 2).cached == 0
     assert [*tmp_path.iterdir()] == []
