@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
+import anyio
 from starlette.types import ASGIApp
 
 from gateway import __version__
@@ -129,9 +130,10 @@ class Gateway:
 
     async def settled(self) -> None:
         """Wait until the charges and the usage of the requests that have ended are stored, or cannot be for now."""
-        await self.limiter.settled()
-        if self.usage is not None:
-            await self.usage.stored()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.limiter.settled)
+            if self.usage is not None:
+                tasks.start_soon(self.usage.stored)
 
 
 def create_gateway(

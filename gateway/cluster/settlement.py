@@ -9,7 +9,7 @@ class SettledResponses:
     """Middleware that holds back the last message of a response until its charges are stored.
 
     So a response that a client has seen whole is counted, whatever happens to this process. One that is not complete is
-    lost with the process, and its request runs again elsewhere or fails.
+    lost with the process, and its request runs again elsewhere or fails. Only a POST can have charges.
     """
 
     def __init__(self, app: ASGIApp, settled: Callable[[], Awaitable[None]]) -> None:
@@ -24,6 +24,9 @@ class SettledResponses:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
+        if scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
         last: Message | None = None
 
         async def send_before_last(message: Message) -> None:

@@ -303,7 +303,7 @@ async def test_a_response_is_complete_once_its_charges_are_stored(*, left: bool)
         await send({"type": "http.response.body", "body": b"first", "more_body": True})
         await send({"type": "http.response.body", "body": b"last"})
 
-    exchange = Exchange(SettledResponses(app, stored.wait), ForwardedRequest({}, b""))
+    exchange = Exchange(SettledResponses(app, stored.wait), ForwardedRequest({"method": "POST"}, b""))
     seen: list[bytes] = []
 
     async def read() -> None:
@@ -318,3 +318,12 @@ async def test_a_response_is_complete_once_its_charges_are_stored(*, left: bool)
             exchange.leave()
         stored.set()
     assert seen == [b"first", b"last"]
+
+
+async def test_a_response_without_charges_does_not_wait_for_those_of_others() -> None:
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"all"})
+
+    exchange = Exchange(SettledResponses(app, anyio.sleep_forever), ForwardedRequest({"method": "GET"}, b""))
+    assert [message async for messages in exchange.responses() for message in messages]

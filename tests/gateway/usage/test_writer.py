@@ -8,11 +8,14 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from gateway.app import Equipment
 from gateway.storage.database import StorageError
 from gateway.usage import writer as usage_writer
 from gateway.usage.row import UsageRow
 from gateway.usage.store import UsageStore, usage_store
 from gateway.usage.writer import BATCH, UsageWriter
+from tests.gateway.application import gateway_of
+from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.limits.virtual import key_with, record_of
 
 pytestmark = pytest.mark.anyio
@@ -167,6 +170,17 @@ async def test_the_end_of_a_response_can_wait_until_its_row_is_stored() -> None:
         store.answers.set()
     assert seen[0] >= 2
     assert seen[1:] == [3]
+
+
+async def test_a_gateway_can_wait_until_what_it_has_served_is_stored() -> None:
+    store = ScriptedStore()
+    writer = UsageWriter(store.as_store(), interval=NEVER)
+    gateway = gateway_of(FakeEngine(), equipment=Equipment(usage=writer))
+    async with writer.open():
+        observe(writer, 1)
+        await gateway.settled()
+        assert store.requests == 1
+    await gateway_of(FakeEngine()).settled()
 
 
 async def test_no_response_waits_for_a_store_that_fails() -> None:
