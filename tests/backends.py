@@ -1,10 +1,15 @@
-"""Backends of asynchronous code, as parameters of the fixture `anyio_backend`."""
+"""Backends of asynchronous code."""
 
 import pytest
 
 from tests.repeat import thorough
 
-EACH = ("trio", "asyncio")
-"""Both, for tests of code that waits or cancels."""
 TRIO_FIRST = ("trio", pytest.param("asyncio", marks=thorough))
-"""asyncio only with `-m thorough`, for tests of code above that: what depends on the backend is below it."""
+"""Trio, and asyncio only with `-m thorough`: for tests whose code waits by other code, which is tested on both."""
+
+
+@pytest.fixture(name="anyio_backend", params=("trio", "asyncio"))
+def on_each_backend(request: pytest.FixtureRequest) -> str:
+    """Run on both, for code that others build on: import this in a conftest or a test module."""
+    name: str = request.param
+    return name

@@ -9,12 +9,19 @@ import pytest
 import trustme
 from hypothesis import HealthCheck, settings
 
-from tests.backends import EACH
+from tests.backends import TRIO_FIRST
 from tests.prefork.forking import forked_processes
 from tests.program import Embedded, serving_embedded
+from tests.repeat import TIMES
 
 # The same examples on every machine, however slow it is.
-settings.register_profile("alike", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "alike",
+    deadline=None,
+    derandomize=True,
+    max_examples=50 * TIMES,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.load_profile("alike")
 
 
@@ -57,9 +64,9 @@ def _forked_processes() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=EACH)
+@pytest.fixture(params=TRIO_FIRST)
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Run every test that uses anyio on both backends."""
+    """Run on both backends, on asyncio only with `-m thorough`. Folders override it by `on_each_backend`."""
     name: str = request.param
     return name
 

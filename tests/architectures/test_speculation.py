@@ -21,7 +21,7 @@ SLOTS = 4
 TOKENS = 60
 WITH_SNAPSHOTS = {"lfm-2", "qwen-3.5"}
 """Families whose recurrent states llama.cpp can roll back."""
-QUICK = {"gemma-3", "lfm-2", "granite-hybrid", "mamba"}
+QUICK = {"gemma-3", "lfm-2", "granite-hybrid"}
 
 
 def cases(names: Iterable[str]) -> pytest.MarkDecorator:

@@ -18,6 +18,7 @@ from tests.backends import TRIO_FIRST
 from tests.gateway.server.tls.certificates import client_context, files_in
 from tests.models import model_path
 from tests.program import GUARD, program, program_of_users, said
+from tests.repeat import first
 
 
 def ended(*arguments: str) -> tuple[int, list[str]]:
@@ -89,7 +90,7 @@ def test_a_model_that_does_not_load_exits_with_3(tmp_path: Path, backend: str) -
 
 
 @pytest.mark.parametrize("backend", TRIO_FIRST)
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("stop", first(1, [signal.SIGINT, signal.SIGTERM]))
 def test_a_signal_stops_it_cleanly(backend: str, stop: signal.Signals) -> None:
     with program_of_users("--model", str(model_path()), "--async-backend", backend, "--slots", "2") as process:
         line = said(process, "listening on http://127.0.0.1:")

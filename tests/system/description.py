@@ -1,14 +1,14 @@
 """OpenAI's own description of its interface, as a reference for our answers."""
 
 import gzip
+import json
 from copy import deepcopy
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from jsonschema import Draft202012Validator
-from referencing import Registry
-from referencing.jsonschema import DRAFT202012
+from jsonschema_rs import Draft202012Validator, Registry
 
 DOCUMENT = Path(__file__).parents[3] / "shared" / "openai" / "openapi.yaml.gz"
 NAME = "urn:openai"
@@ -19,12 +19,16 @@ class Description:
 
     def __init__(self, document: dict[str, Any]) -> None:
         self.schemas = document["components"]["schemas"]
-        self._registry = Registry().with_resource(NAME, DRAFT202012.create_resource(document))
+        in_json = json.loads(json.dumps(document, default=str))  # YAML has dates
+        self._registry = Registry([(NAME, in_json)])
+        self._validator = cache(self._new_validator)
 
     def check(self, content: Any, name: str) -> None:
         """Raise `ValidationError` unless `content` matches the schema."""
-        schema = {"$ref": f"{NAME}#/components/schemas/{name}"}
-        Draft202012Validator(schema, registry=self._registry).validate(content)
+        self._validator(name).validate(content)
+
+    def _new_validator(self, name: str) -> Draft202012Validator:
+        return Draft202012Validator({"$ref": f"{NAME}#/components/schemas/{name}"}, registry=self._registry)
 
 
 def read_description() -> Description:

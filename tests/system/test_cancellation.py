@@ -12,12 +12,12 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.backends import EACH
 from tests.gateway.server.sockets import Client
 from tests.gateway.server.tls.clients import LEAVE_TLS
 from tests.system.served import GUARD, Served, completion, continuation, serving
 
 pytestmark = pytest.mark.anyio
+on_each_backend = pytest.mark.parametrize("anyio_backend", ["trio", "asyncio"])
 
 PASS = 0.01
 LONG_PROMPT = "x" * 60_000
@@ -25,12 +25,6 @@ MANY = 50_000
 LONG_NAME = "x" * 40_000
 """Text in every event of a stream, so that few events fill all buffers on their way."""
 _numbers = count()
-
-
-@pytest.fixture(params=EACH)
-def anyio_backend(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
 
 
 HELD_BACK = continuation("hold", 200) + "!"
@@ -110,6 +104,7 @@ async def leave_in(served: Served, state: str, leave: Callable[[Client], None], 
     await connections_fall_to(served, others)
 
 
+@on_each_backend
 @pytest.mark.parametrize("others", [0, 2], ids=["alone", "beside two streams"])
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
 @pytest.mark.parametrize("phase", PHASES)
@@ -129,6 +124,7 @@ async def test_a_hang_up_over_tls_frees_the_request_before_the_next_pass(phase: 
             await leave_in(served, state, leave, 0, stream=stream, **body)
 
 
+@on_each_backend
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
 async def test_a_hang_up_in_the_queue_frees_the_request(stream: bool) -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served, neighbours(served, 2):
@@ -155,6 +151,7 @@ async def half_a_body(served: Served, request_id: str) -> AsyncIterator[Client]:
     client.close()
 
 
+@on_each_backend
 @pytest.mark.parametrize("others", [0, 2], ids=["alone", "beside two streams"])
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_hang_up_while_the_body_is_read_frees_the_request(way: str, others: int) -> None:

@@ -10,7 +10,7 @@ from engine.embedded.training.evaluation import THRESHOLDS
 from engine.embedded.training.template import Message, Tool
 from tests.program import GUARD, program, said
 
-CASES = 10
+CASES = 4
 """Cases of each skill. Another test checks the thresholds, without HTTP."""
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import orjson
 import pytest
-from jsonschema import ValidationError
+from jsonschema_rs import ValidationError
 
 from tests.program import GUARD, serving_program
 from tests.system.description import Description

@@ -46,7 +46,7 @@ CHECKS: list[CheckFunction] = [
 FORETOLD = {"invalid_json", "invalid_type", "missing_required_parameter", "unknown_parameter"}
 """Error codes that a schema can predict. The others are about fields that conflict, or about the model."""
 
-EXAMPLES = 3
+EXAMPLES = 2
 INVALID_EXAMPLES = 3 * min(TIMES, 2)
 FEWER = dict.fromkeys(
     [
@@ -55,7 +55,7 @@ FEWER = dict.fromkeys(
         "/v1/messages/count_tokens",
         "/apply-template",
     ],
-    2,
+    1,
 )
 """Paths with the bodies of another route."""
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.backends import on_each_backend  # noqa: F401 - a fixture
 from tests.engine.client.harness import Scripted
 
 

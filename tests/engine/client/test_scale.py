@@ -14,10 +14,11 @@ from engine.events import Event, Finished, FinishReason, Started, Text
 from engine.info import EngineMetrics
 from engine.protocol.codec import Decoder, encode
 from engine.protocol.messages import Accepted, Answered, Generate, Inspect, Inspected, Step, ToEngine
+from tests.backends import TRIO_FIRST
 from tests.engine.client.harness import GUARD, ask
 from tests.engine.work import Work, assert_same, blocks, counted, work_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", TRIO_FIRST)]
 
 FEW, MANY = 10, 1000
 ROWS, CLIENTS = 8, 20

@@ -207,4 +207,4 @@ class Engine(RuleBasedStateMachine):
 
 
 TestEngine = repeated(Engine.TestCase)
-TestEngine.settings = settings(max_examples=40 * TIMES, stateful_step_count=60)
+TestEngine.settings = settings(max_examples=20 * TIMES, stateful_step_count=60)

@@ -9,6 +9,7 @@ from engine.events import Finished, FinishReason, Text, TokenDetail
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver, direct
+from tests.repeat import first
 
 PROMPT = "".join(random.Random(2).choices("abcdefgh", k=300))
 ASKED = {"echo": True, "logprobs": 2, "max_tokens": 5}
@@ -81,7 +82,7 @@ def test_a_prompt_alone_can_be_scored(stream: bool) -> None:
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, "short"])
-@pytest.mark.parametrize("slots", [2, 8])
+@pytest.mark.parametrize("slots", first(1, [2, 8]))
 @pytest.mark.parametrize("can_trim", [True, False])
 @pytest.mark.parametrize("cache", [True, False])
 def test_the_choices_of_a_prompt_score_it_once(prompt: str, slots: int, can_trim: bool, cache: bool) -> None:

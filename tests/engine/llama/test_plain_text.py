@@ -13,6 +13,7 @@ from engine.llama.tokenizer import Tokenizer
 from engine.request import PromptText, all_plain
 from tests.engine.llama.vocabularies import CONTROL, MARKS, TURNS, UNKNOWN, opened, renamed, write_vocabulary
 from tests.models import model_path
+from tests.repeat import TIMES
 
 KINDS = {"spm": ("spm", "test"), "strips": ("spm", "phi-3"), "bpe": ("bpe", "test"), "bpe-strips": ("bpe", "phi-3")}
 """Vocabularies by name; the strips of two of them are the spaces behind a control token."""
@@ -80,7 +81,7 @@ def test_plain_names_are_read_as_if_the_model_did_not_know_them(
     assert tokenizer.tokenize_parts(between(marks, gaps), begin=True) == expected
 
 
-@settings(max_examples=40)
+@settings(max_examples=15 * TIMES)
 @given(data=st.data())
 def test_parts_without_names_have_the_tokens_of_the_whole_text(vocabulary: Tokenizer, data: st.DataObject) -> None:
     known = [name for name in vocabulary.control_names if name in vocabulary.special_tokens and name != MARKS[0]]
@@ -91,7 +92,7 @@ def test_parts_without_names_have_the_tokens_of_the_whole_text(vocabulary: Token
         assert vocabulary.tokenize_parts(PromptText(prompt.text, ()), begin=begin) == whole
 
 
-@settings(max_examples=40)
+@settings(max_examples=15 * TIMES)
 @given(data=st.data())
 def test_plain_text_has_no_control_tokens_and_the_same_bytes(vocabulary: Tokenizer, data: st.DataObject) -> None:
     text = data.draw(texts(NAMES))

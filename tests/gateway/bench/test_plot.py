@@ -7,6 +7,7 @@ from pathlib import Path
 from gateway.bench.outcome import Failure, Outcome, Usage
 from gateway.bench.plot import draw_text, panels, write_png
 from gateway.bench.summary import Percentiles, Summary, summarise
+from tests.repeat import thorough
 
 
 def stage(clients: int, seconds: float) -> Summary:
@@ -30,6 +31,7 @@ def test_only_measured_quantities_have_a_panel() -> None:
     assert panels([FAILED]) == []
 
 
+@thorough
 def test_a_plot_is_written_as_png(tmp_path: Path) -> None:
     for number, stages in enumerate([STAGES, STAGES[:1], [WHOLE], [FAILED]]):
         path = tmp_path / f"{number}.png"

@@ -99,7 +99,7 @@ def _json(value: Any) -> str:
 
 @pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
 @repeated
-@settings(max_examples=10 * TIMES)
+@settings(max_examples=5 * TIMES)
 @given(text=TEXTS)
 def test_a_clients_text_stays_the_same_and_becomes_no_control_token(source: str, text: str) -> None:
     conversation = conversation_of(text)
@@ -110,7 +110,7 @@ def test_a_clients_text_stays_the_same_and_becomes_no_control_token(source: str,
 
 @pytest.mark.parametrize("source", TEMPLATES.values(), ids=TEMPLATES)
 @repeated
-@settings(max_examples=10 * TIMES)
+@settings(max_examples=5 * TIMES)
 @given(text=st.text() | TEXTS)
 def test_a_text_without_names_has_the_prompt_of_a_model_without_control_tokens(source: str, text: str) -> None:
     for name in NAMES:
@@ -124,7 +124,7 @@ def test_a_text_without_names_has_the_prompt_of_a_model_without_control_tokens(s
 
 @pytest.mark.parametrize("mangling", MANGLINGS)
 @repeated
-@settings(max_examples=10 * TIMES)
+@settings(max_examples=5 * TIMES)
 @given(text=st.lists(st.sampled_from([*NAMES, " ", "Hi", "\n"])).map("".join))
 def test_no_mangling_frees_a_name(mangling: str, text: str) -> None:
     source = f"{{% set x = messages[0].content %}}{{{{ {mangling} }}}}"
@@ -133,7 +133,7 @@ def test_no_mangling_frees_a_name(mangling: str, text: str) -> None:
 
 @pytest.mark.parametrize("mangling", ["x", "x | trim", "x | lower", "x | tojson", "[x] | string", "'{}'.format(x)"])
 @repeated
-@settings(max_examples=15 * TIMES)
+@settings(max_examples=8 * TIMES)
 @given(text=TEXTS)
 def test_what_a_template_writes_stays_the_same(mangling: str, text: str) -> None:
     source = f"<s>{{% set x = messages[0].content %}}{{{{ {mangling} }}}}</s>"

@@ -126,4 +126,4 @@ class Machine(RuleBasedStateMachine):
 
 
 TestMachine = Machine.TestCase
-TestMachine.settings = settings(max_examples=40 * TIMES, stateful_step_count=60)
+TestMachine.settings = settings(max_examples=20 * TIMES, stateful_step_count=60)

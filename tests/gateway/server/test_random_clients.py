@@ -9,10 +9,11 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.server.limits import ServerLimits
+from tests.backends import TRIO_FIRST
 from tests.gateway.server.apps import Probe, hello, scoped, ticker
 from tests.gateway.server.sockets import LEAVE, Site, get, listen, post, serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", TRIO_FIRST)]
 
 TASKS, CLIENTS = 20, 20
 PIECES = [get("/tick"), get("/wait"), post(b"x" * 5000), b"\r\n", b"junk\r\n\r\n", post()[:20]]

@@ -11,10 +11,11 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.server.hypercorn.chunked import MAX_EXTENSIONS, MAX_LINE, MAX_TRAILERS
 from gateway.server.limits import ServerLimits
+from tests.backends import TRIO_FIRST
 from tests.gateway.server.apps import hello, scoped
 from tests.gateway.server.sockets import Client, Site, get, serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", TRIO_FIRST)]
 
 BY_BYTE = 500
 """Bytes of a case that are written one by one."""

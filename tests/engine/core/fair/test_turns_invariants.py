@@ -93,4 +93,4 @@ class Turns(RuleBasedStateMachine):
 
 
 TestTurns = repeated(Turns.TestCase)
-TestTurns.settings = settings(max_examples=40 * TIMES, stateful_step_count=40)
+TestTurns.settings = settings(max_examples=20 * TIMES, stateful_step_count=40)

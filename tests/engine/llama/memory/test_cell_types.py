@@ -23,6 +23,7 @@ from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest
 from tests.architectures.families import FAMILIES, Family, Parameters
 from tests.architectures.models import write_family
+from tests.repeat import thorough
 
 QUANTISED = [name for name, kind in CELL_TYPES.items() if kind.block > 1]
 MIXED = [("q8_0", "q4_0"), ("f16", "q8_0"), ("q5_1", "iq4_nl"), ("bf16", "f32")]
@@ -169,6 +170,7 @@ WITHOUT_THE_CHECK = """
 import sys
 from engine.llama import model
 from tests.engine.llama.memory.test_cell_types import Path, probe
+from tests.repeat import thorough
 
 model.check_cell_types = lambda *_, **__: None
 probe(Path(sys.argv[1]), sys.argv[2], "f16", flash=False, shift=sys.argv[3:] == ["shift"])
@@ -179,6 +181,7 @@ def without_the_check(*arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run([sys.executable, "-c", WITHOUT_THE_CHECK, *arguments], capture_output=True, check=False)
 
 
+@thorough
 @pytest.mark.parametrize(("size", "dies"), [(40, True), (48, False)])
 def test_llama_cpp_itself_dies_or_computes_nonsense(
     models: Callable[[str, int], Path], size: int, *, dies: bool
@@ -190,6 +193,7 @@ def test_llama_cpp_itself_dies_or_computes_nonsense(
     assert (b"GGML_ASSERT" in ended.stderr, b"gave no logits" in ended.stderr) == (dies, not dies)
 
 
+@thorough
 @pytest.mark.parametrize(("keys", "end"), [("q8_0", signal.SIGSEGV), ("bf16", signal.SIGABRT)])
 def test_llama_cpp_itself_dies_of_other_shifts(
     models: Callable[[str, int], Path], keys: KVType, end: signal.Signals

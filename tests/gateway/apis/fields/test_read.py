@@ -11,6 +11,7 @@ from engine import RequestError
 from gateway.apis.fields.read import MAX_NAME, MAX_NESTING, MAX_UNKNOWN, MAX_VALUES, ReadBody, read_body
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.request import CompletionBody
+from tests.repeat import first
 
 
 def read(**fields: Any) -> ReadBody[CompletionBody]:
@@ -79,7 +80,7 @@ def test_marks_in_texts_are_no_values(text: str) -> None:
     assert read_body(f'{{"prompt": "x", "y": "{text}"}}'.encode(), CompletionBody).unknown == ("y",)
 
 
-@pytest.mark.parametrize("value", ["[]", '{"a":1}', "1.5", '"aaaa"', '{"b":[{"c":"dddd"}]}'], ids=str)
+@pytest.mark.parametrize("value", first(1, ['{"b":[{"c":"dddd"}]}', "[]", '{"a":1}', "1.5", '"aaaa"']), ids=str)
 def test_a_body_takes_at_most_four_times_its_bytes_and_a_constant(value: str) -> None:
     marks = 1 + sum(map(value.count, "[{"))
     body = f'{{"prompt": "x", "y": [{",".join([value] * (MAX_VALUES // marks - 2))}]}}'.encode()

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from tests.gateway.apis.openai.responses.asking import CALL, THOUGHT, answering, chatting
 from tests.gateway.application import app_of
 from tests.gateway.fake_engine import FakeEngine
+from tests.repeat import first
 
 pytestmark = [
     pytest.mark.anyio,
@@ -79,7 +80,7 @@ async def streamed_chat(client: AsyncOpenAI) -> Any:
         return (await stream.get_final_completion()).choices[0].message
 
 
-@pytest.mark.parametrize("ask", [whole_chat, parsed_chat, streamed_chat])
+@pytest.mark.parametrize("ask", first(1, [whole_chat, parsed_chat, streamed_chat]))
 async def test_a_message_of_chat_is_accepted_as_the_next_input(
     client: AsyncOpenAI, engine: FakeEngine, ask: Callable[[AsyncOpenAI], Any]
 ) -> None:
@@ -145,7 +146,7 @@ def results_of(items: list[Any]) -> list[dict[str, Any]]:
 RESPONSES = [whole_response, parsed_response, streamed_response, items_of_a_stream, stored_response, stored_input]
 
 
-@pytest.mark.parametrize("ask", RESPONSES)
+@pytest.mark.parametrize("ask", first(2, RESPONSES))
 async def test_items_of_a_response_are_accepted_as_the_next_input(
     client: AsyncOpenAI, engine: FakeEngine, ask: Callable[[AsyncOpenAI], Any]
 ) -> None:

@@ -13,7 +13,7 @@ from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta
 from tests.gateway.chat.formats.case import Case, wide
 from tests.gateway.chat.formats.cases import CASES, TEMPLATES
 from tests.gateway.chat.formats.parsing import SIGNATURES, choose, joined, parse
-from tests.repeat import TIMES, repeated
+from tests.repeat import TIMES, first, repeated
 
 _TOKEN = re.compile(r"<[^<>]*>|\[[A-Z/]+\]|\s?\w{1,5}|\s+|.", re.DOTALL)
 
@@ -92,7 +92,7 @@ def test_a_text_has_the_same_deltas_at_any_cut(case: Case) -> None:
         assert parse(chosen, pieces, thinking=case.thinking) == case.deltas, pieces
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", first(40, CASES), ids=str)
 def test_a_truncated_text_has_a_prefix_of_the_deltas(case: Case) -> None:
     """Calls and reasoning are never taken back; content that comes early is the call's own text."""
     chosen = choose(TEMPLATES[case.family])
@@ -115,7 +115,7 @@ def _begins(before: Sequence[Delta], whole: Sequence[Delta]) -> bool:
 
 @pytest.mark.parametrize("family", sorted(set(TEMPLATES) - _SAME_BUT_FOR_MARKERS))
 @given(data=st.data())
-@settings(max_examples=30 * TIMES)
+@settings(max_examples=15 * TIMES)
 @repeated
 def test_noise_raises_no_exception_and_loses_no_text(family: str, data: st.DataObject) -> None:
     text = "".join(data.draw(st.lists(st.one_of(st.sampled_from(_SCRAPS), st.text(max_size=3)), max_size=25)))

@@ -13,13 +13,14 @@ from tests.gateway.chat.formats.cases import TEMPLATES
 from tests.gateway.chat.formats.forced_calls import CALLS, VOCABULARIES, call_text
 from tests.gateway.chat.formats.matching import Vocabulary
 from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
+from tests.repeat import first
 
 
 def _format(family: str, vocabulary: Vocabulary) -> Format:
     return choose(TEMPLATES[family], vocabulary.special_tokens)
 
 
-@pytest.fixture(params=VOCABULARIES)
+@pytest.fixture(params=first(1, VOCABULARIES))
 def vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
     return VOCABULARIES[request.param]
 

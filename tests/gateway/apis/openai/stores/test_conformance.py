@@ -11,6 +11,7 @@ from gateway.apis.openai.responses.store.pages import Page
 from tests.gateway.apis.openai.stores import conversation_cases, response_cases
 from tests.gateway.apis.openai.stores.bench import Bench, MemoryBench, SharedBench
 from tests.gateway.apis.openai.stores.conversation_cases import Step, every_page_is_that_of_a_list
+from tests.repeat import thorough
 
 pytestmark = pytest.mark.anyio
 CASES = (*response_cases.CASES, *conversation_cases.CASES)
@@ -31,6 +32,7 @@ async def test_the_stores_in_memory(case: Callable[[Bench], Awaitable[None]]) ->
     await case(MemoryBench())
 
 
+@thorough
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_the_stores_in_postgresql(url: str) -> None:
     for case in CASES:
