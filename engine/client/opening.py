@@ -24,8 +24,8 @@ async def open_engine(
 ) -> AsyncIterator[Engine]:
     """Start an engine and keep it alive inside the context. Does not wait for the model: see `Engine.ready`.
 
-    Leaving the context ends the process within twice `limits.drain_timeout`, even when cancelled. An exception from
-    the context is raised unchanged, not in an exception group.
+    Leaving the context ends the process within `limits.drain_timeout` and `limits.kill_timeout`, even when cancelled.
+    An exception from the context is raised unchanged, not in an exception group.
 
     Args:
         config: Configuration that the engine process receives at its start.

@@ -134,17 +134,17 @@ class EngineProcess:
             with suppress(ProcessLookupError):
                 self._process.kill()
 
-    async def end(self, grace: float) -> None:
-        """Close the child's stdin, which ends it; kill it after `grace` seconds. Shielded from cancellation.
+    async def end(self, drain_timeout: float, kill_timeout: float) -> None:
+        """Close the child's stdin, which ends it; kill it after so many seconds. Shielded from cancellation.
 
-        A process that is blocked in a driver survives even a kill. It is abandoned after another `grace` seconds.
+        A process that is blocked in a driver survives even a kill. It is abandoned after further seconds.
         """
         with anyio.CancelScope(shield=True):
             self._stdin.close()
-            with anyio.move_on_after(grace):
+            with anyio.move_on_after(drain_timeout):
                 await self._drain()
             self.kill()
-            with anyio.move_on_after(grace):
+            with anyio.move_on_after(kill_timeout):
                 await self._process.wait()
             self._stdout.close()
             if self._process.returncode is None:

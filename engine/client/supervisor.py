@@ -164,7 +164,7 @@ class Supervisor:
             self._process = None
             ready = 0.0 if session.ready_at is None else self._clock() - session.ready_at
             self._disconnect()
-            await process.end(self.limits.drain_timeout)
+            await process.end(self.limits.drain_timeout, self.limits.kill_timeout)
         code = await process.exited()
         if self.model is None and self._config.repack is not False and code in _CRASHES:
             self._disable_repack(code)

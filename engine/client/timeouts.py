@@ -15,6 +15,8 @@ class Supervision:
     """Maximum time for the reply to a cancel or a query."""
     drain_timeout: float = 5.0
     """Maximum time for the process to exit after its stdin was closed; then it is killed."""
+    kill_timeout: float = 5.0
+    """Maximum time for a killed process to be gone; then it is abandoned."""
     backoff_first: float = 0.1
     """Wait before a restart; doubles with each process in sequence that did not work."""
     backoff_longest: float = 30.0
