@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.backends import TRIO_FIRST
 from tests.prefork.forking import forked_processes
 from tests.program import Embedded, serving_embedded
-from tests.repeat import TIMES
+from tests.repeat import TIMES, in_part
 
 # The same examples on every machine, however slow it is.
 settings.register_profile(
@@ -23,6 +23,11 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("alike")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--part`."""
+    parser.addoption("--part", metavar="K/N", help="run the K-th of N parts of the tests, which their names decide")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,8 +47,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest tests first, so that none of them is alone at the end."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run the longest tests first, so that none of them is alone at the end. `--part 2/4` leaves out three of four."""
+    if part := config.getoption("part"):
+        others = [item for item in items if not in_part(item.nodeid, part)]
+        config.hook.pytest_deselected(items=others)
+        items[:] = [item for item in items if in_part(item.nodeid, part)]
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Iterable
 from typing import Any
+from zlib import crc32
 
 import pytest
 from _pytest.mark import ParameterSet
@@ -18,3 +19,9 @@ thorough = pytest.mark.thorough
 def first(count: int, values: Iterable[Any]) -> list[ParameterSet]:
     """Return values as parameters of tests, of which only so many run without `-m thorough`."""
     return [pytest.param(value, marks=() if at < count else thorough) for at, value in enumerate(values)]
+
+
+def in_part(node_id: str, part: str) -> bool:
+    """Return whether a test is in a part of all tests, such as 2/4, the second of four. Its name alone decides."""
+    number, _, parts = part.partition("/")
+    return crc32(node_id.encode()) % int(parts) == int(number) - 1
