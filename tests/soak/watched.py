@@ -1,6 +1,7 @@
 """The program under soak: `llama-gateway` itself, which also counts its tasks and objects at SIGUSR1.
 
-The watchdog of its engine waits for a shorter time, so that a stopped engine is found within a round.
+The watchdog of its engine waits for a shorter time, so that an engine is found within a round that is stopped, also
+while it loads.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ MARK = "soak: "
 """Beginning of a line with counts on standard error."""
 STALL_TIMEOUT = 4.0
 """Seconds without a finished step after which the engine is killed."""
+LOAD_TIMEOUT = 10.0
+"""Seconds without progress in loading after which it is killed."""
 
 
 def tasks() -> Iterator[str]:
@@ -73,6 +76,6 @@ if __name__ == "__main__":
     signal.signal(signal.SIGUSR1, report)
     signal.signal(signal.SIGUSR2, Disk.toggle)
     SQLiteDatabase._connect = Disk.limited(SQLiteDatabase._connect)  # type: ignore[method-assign]
-    impatient = partial(open_engine, limits=Supervision(stall_timeout=STALL_TIMEOUT))
+    impatient = partial(open_engine, limits=Supervision(stall_timeout=STALL_TIMEOUT, load_timeout=LOAD_TIMEOUT))
     with patch.object(gateway.hub.engine, "open_engine", impatient):
         sys.exit(program.main())
