@@ -30,7 +30,7 @@ from gateway.openapi.document import plain_path
 from tests.gateway import description
 from tests.gateway.application import apis
 from tests.gateway.chat import templates
-from tests.repeat import TIMES, thorough
+from tests.repeat import TIMES, first, thorough
 from tests.system.served import GUARD, serving
 
 AnyCase: TypeAlias = Case[Any]
@@ -46,19 +46,7 @@ CHECKS: list[CheckFunction] = [
 FORETOLD = {"invalid_json", "invalid_type", "missing_required_parameter", "unknown_parameter"}
 """Error codes that a schema can predict. The others are about fields that conflict, or about the model."""
 
-EXAMPLES = 2
 INVALID_EXAMPLES = 3 * min(TIMES, 2)
-FEWER = dict.fromkeys(
-    [
-        "/v1/chat/completions/input_tokens",
-        "/v1/responses/input_tokens",
-        "/v1/messages/count_tokens",
-        "/apply-template",
-    ],
-    1,
-)
-"""Paths with the bodies of another route."""
-
 OF_A_REAL_MODEL = 2
 ALL = [endpoint for api in apis() for endpoint in api.endpoints]
 ENDPOINTS = list({(one.method, one.body, one.answer, one.summary): one for one in reversed(ALL)}.values())
@@ -244,20 +232,22 @@ def check_right_requests(api: Api, endpoint: AnyEndpoint, examples: int) -> None
     for_each(api.requests(endpoint, GenerationMode.POSITIVE), examples, check)
 
 
+@pytest.mark.parametrize("examples", first(1, [1, 3]))
 @pytest.mark.parametrize("endpoint", [one for one in ENDPOINTS if one not in THAT_RANK], ids=name_of)
-def test_valid_requests_are_answered_as_described(api: Api, endpoint: AnyEndpoint) -> None:
-    check_right_requests(api, endpoint, FEWER.get(endpoint.path, EXAMPLES))
+def test_valid_requests_are_answered_as_described(api: Api, endpoint: AnyEndpoint, examples: int) -> None:
+    check_right_requests(api, endpoint, examples)
 
 
+@pytest.mark.parametrize("examples", first(1, [1, 3]))
 @pytest.mark.parametrize("endpoint", THAT_RANK, ids=name_of)
-def test_valid_requests_are_ranked_as_described(ranking_api: Api, endpoint: AnyEndpoint) -> None:
-    for_each(ranking_api.requests(endpoint, GenerationMode.POSITIVE), EXAMPLES, ranking_api.send_to_default)
+def test_valid_requests_are_ranked_as_described(ranking_api: Api, endpoint: AnyEndpoint, examples: int) -> None:
+    for_each(ranking_api.requests(endpoint, GenerationMode.POSITIVE), examples, ranking_api.send_to_default)
 
 
 @thorough
 @pytest.mark.parametrize("endpoint", WITH_BODY_OR_QUERY, ids=name_of)
 def test_invalid_requests_are_refused_as_described(api: Api, endpoint: AnyEndpoint) -> None:
-    for_each(api.requests(endpoint, GenerationMode.NEGATIVE), FEWER.get(endpoint.path, INVALID_EXAMPLES), api.send)
+    for_each(api.requests(endpoint, GenerationMode.NEGATIVE), INVALID_EXAMPLES, api.send)
 
 
 @thorough

@@ -14,6 +14,7 @@ from gateway.__main__ import main
 from gateway.bench.arguments import read_arguments
 from gateway.bench.command import Bench, ExitCode
 from tests.gateway.bench.scripted import DONE, Peer, Request, Script, scripted, stream, text, usage, whole
+from tests.repeat import first
 
 ROOT = Path(__file__).parents[3]
 GUARD = 20
@@ -102,7 +103,7 @@ async def test_an_unreadable_model_list_is_one_line_and_2(capsys: pytest.Capture
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", first(1, [signal.SIGINT, signal.SIGTERM]))
 async def test_a_signal_ends_the_run_with_its_measurements(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, files: list[str], number: signal.Signals
 ) -> None:

@@ -15,6 +15,7 @@ from gateway.doctor import diagnosis as module
 from gateway.doctor.diagnosis import Diagnosis, Subject
 from tests.gateway.doctor.reports import EXAMINED, MODEL, SERVING, WELL
 from tests.gateway.doctor.reports import examined as reports_of
+from tests.repeat import thorough
 
 TINY = str(embedded_model())
 
@@ -176,6 +177,7 @@ def test_one_model_of_several_that_cannot_be_served_ends_with_3(
     assert out.endswith("findings\n  problem         a: it has an encoder\n")
 
 
+@thorough
 def test_a_model_that_never_fits_beside_others_cannot_be_served(run: Run) -> None:
     code, out, _ = run(TINY, "--idle-unload", "9", "--models-memory", "1000", "--json")
     (finding,) = (one for one in orjson.loads(out)["findings"] if one["level"] == "problem")

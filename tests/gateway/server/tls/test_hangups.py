@@ -8,13 +8,14 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway.server.limits import ServerLimits
+from tests.backends import TRIO_FIRST
 from tests.gateway.server.apps import Probe, hello, scoped, ticker
 from tests.gateway.server.sockets import get, post
 from tests.gateway.server.test_hangups import everything_ends, is_cancel_in_body
 from tests.gateway.server.test_slow_readers import Flood
 from tests.gateway.server.tls.clients import LEAVE_TLS, connect, secured, serving_tls
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", TRIO_FIRST)]
 
 
 def reason_for(leave: str) -> str:

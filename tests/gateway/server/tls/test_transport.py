@@ -14,13 +14,14 @@ from starlette.types import Receive, Scope, Send
 from gateway.server.limits import ServerLimits
 from gateway.server.tls.transport import TlsTransport
 from gateway.server.transport import StalledError, Transport
+from tests.backends import TRIO_FIRST
 from tests.gateway.server.apps import OK, chunk, hello, scoped, ticker
 from tests.gateway.server.sockets import get, listen, post
 from tests.gateway.server.test_connections import accepted
 from tests.gateway.server.tls.certificates import authority, client_context, server_certificate, server_context
 from tests.gateway.server.tls.clients import TlsClient, connect, secured, serving_tls
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", TRIO_FIRST)]
 
 MUCH = b"0123456789" * 100_000
 
