@@ -2,8 +2,9 @@
 
 import gc
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import trustme
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from tests.backends import TRIO_FIRST
 from tests.prefork.forking import forked_processes
 from tests.program import Embedded, serving_embedded
-from tests.repeat import TIMES, in_part
+from tests.repeat import TIMES, further_cases, in_part, thorough
 
 # The same examples on every machine, however slow it is.
 settings.register_profile(
@@ -44,11 +45,28 @@ def pytest_configure(config: pytest.Config) -> None:
             del os.environ[name]
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
     os.environ["OMP_WAIT_POLICY"] = "passive"  # spinning threads of llama.cpp are up to 100 times slower on busy cores
+    if config.args_source is config.ArgsSource.TESTPATHS and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
+        config.args = _files(int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run the longest tests first, so that none of them is alone at the end. `--part 2/4` leaves out three of four."""
+def _files(worker: int, workers: int) -> list[str]:
+    """Return the files of all tests, for each worker from another one on: in a new clone they share the compilation."""
+    files = sorted(map(str, Path(__file__).parent.rglob("test_*.py")))
+    first = worker * len(files) // workers
+    return files[first:] + files[:first]
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
+    """Run the longest tests first, so that none of them is alone at the end. `--part 2/4` leaves out three of four.
+
+    Without paths in the command, further cases of a test are left to the thorough tests.
+    """
+    items.sort(key=lambda item: item.path)  # in which order the worker has collected them does not matter
+    if config.args_source is config.ArgsSource.TESTPATHS:
+        for item in further_cases(items):
+            item.add_marker(thorough)
+    yield
     if part := config.getoption("part"):
         others = [item for item in items if not in_part(item.nodeid, part)]
         config.hook.pytest_deselected(items=others)

@@ -6,14 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.repeat import thorough
+
 ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     "check",
-    ["ruff check --quiet", "ruff format --check --quiet", "mypy --no-error-summary"],
-    ids=["lint", "format", "types"],
+    [
+        "ruff check --quiet",
+        "ruff format --check --quiet",
+        "mypy --no-error-summary -p engine -p gateway",
+        pytest.param("mypy --no-error-summary", marks=thorough),  # with the tests: more than twice as long
+    ],
+    ids=["lint", "format", "types", "types of the tests"],
 )
 def test_lint_format_and_types_are_clean(check: str) -> None:
     run = subprocess.run([sys.executable, "-m", *check.split()], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -28,6 +28,9 @@ from engine.worker.admission import admit
 from tests.architectures.models import family_model
 from tests.engine.driver import at_once
 from tests.models import model_path
+from tests.repeat import every_case
+
+pytestmark = every_case
 
 SLOTS, CONTEXT = 4, 512
 GREEDY = Sampling(temperature=0.0, ignore_eos=True)

@@ -6,11 +6,12 @@ import anyio
 import orjson
 import pytest
 
+from tests.repeat import every_case
 from tests.system.served import GUARD, Served, post, serving
 from tests.system.test_cancellation import PASS, no_row_is_carried
 from tests.system.test_chat_cancellation import PHASES, TEMPLATE
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, every_case]
 
 PATH = "/v1/responses"
 

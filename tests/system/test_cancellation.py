@@ -14,9 +14,10 @@ import pytest
 
 from tests.gateway.server.sockets import Client
 from tests.gateway.server.tls.clients import LEAVE_TLS
+from tests.repeat import every_case
 from tests.system.served import GUARD, Served, completion, continuation, serving
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, every_case]
 on_each_backend = pytest.mark.parametrize("anyio_backend", ["trio", "asyncio"])
 
 PASS = 0.01

@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from tests.gateway.server.sockets import Client
+from tests.repeat import every_case
 from tests.system.served import Served, post, serving
 from tests.system.test_cancellation import LONG_PROMPT, MANY, PASS, neighbours, no_row_is_carried
 
 pytestmark = [
     pytest.mark.anyio,
+    every_case,
     pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"]),
     pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"]),
 ]

@@ -12,8 +12,9 @@ import pytest
 
 from engine import Engine, EngineFault, EngineState, Finished, Generation, GenerationRequest
 from tests.engine.client.harness import FOREVER, Scripted, ask, text, until
+from tests.repeat import every_case
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, every_case]
 
 
 @pytest.fixture(autouse=True)

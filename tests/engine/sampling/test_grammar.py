@@ -21,7 +21,7 @@ from engine.sampling.candidates import DrawError
 from engine.sampling.constraint import Constraint
 from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
 from tests.models import model_path
-from tests.repeat import TIMES, first, repeated
+from tests.repeat import TIMES, repeated
 
 WORKERS = ThreadPoolExecutor(2)
 REGEX, LARK, GBNF, SCHEMA = GrammarKind.REGEX, GrammarKind.LARK, GrammarKind.GBNF, GrammarKind.JSON_SCHEMA
@@ -252,7 +252,7 @@ def test_whitespace_of_json_in_lark_is_that_of_other_json(model: LlamaModel, sou
     assert longest_whitespace(model, grammar, before) == 1 + 20
 
 
-@pytest.mark.parametrize("before", first(3, JSON_GAPS))
+@pytest.mark.parametrize("before", JSON_GAPS)
 @pytest.mark.parametrize(
     "schema", ['{"type": "object"}', "true", '{"properties": {"a": {"items": {"type": "integer"}}}}']
 )

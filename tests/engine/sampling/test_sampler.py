@@ -23,7 +23,6 @@ from engine.sampling.sampler import SequenceSampler
 from engine.sampling.sampler_order import DEFAULT
 from tests.c_calls import count_calls
 from tests.engine.sampling.draws import next_token
-from tests.repeat import first
 
 END = (3, 7)
 CONTEXT = 4096
@@ -153,7 +152,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("shape", [*SHAPES[::2], *first(0, SHAPES[1::2])], ids=str)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_the_distribution_and_the_draws_are_llama_cpps(shape: dict[str, Any]) -> None:
     sampling = Sampling(**shape)
     for vocabulary, draws in ((SMALL, 60), (LARGE, 6)):

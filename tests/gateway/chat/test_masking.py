@@ -18,7 +18,7 @@ from gateway.preparation.codec import decode, encode
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL
 from tests.program import ROOT
-from tests.repeat import TIMES, first, repeated
+from tests.repeat import TIMES, repeated
 
 NAMES = ("<|im_start|>", "<|im_end|>", "<s>", "</s>", "<start_of_turn>", "<end_of_turn>", '<|"|>', "<\uff5cUser\uff5c>")
 TEMPLATES = {
@@ -122,7 +122,7 @@ def test_a_text_without_names_has_the_prompt_of_a_model_without_control_tokens(s
     assert prompt == prompt_of(source, conversation, names=())
 
 
-@pytest.mark.parametrize("mangling", first(10, MANGLINGS))
+@pytest.mark.parametrize("mangling", MANGLINGS)
 @repeated
 @settings(max_examples=5 * TIMES)
 @given(text=st.lists(st.sampled_from([*NAMES, " ", "Hi", "\n"])).map("".join))

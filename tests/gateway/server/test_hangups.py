@@ -13,8 +13,9 @@ from gateway.server.limits import ServerLimits
 from gateway.server.transport import Transport
 from tests.gateway.server.apps import Probe, hello, scoped
 from tests.gateway.server.sockets import LEAVE, Site, get, post, serving
+from tests.repeat import every_case
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, every_case]
 
 BEFORE = {
     "a request": post(),

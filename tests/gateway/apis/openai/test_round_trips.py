@@ -146,7 +146,7 @@ def results_of(items: list[Any]) -> list[dict[str, Any]]:
 RESPONSES = [whole_response, parsed_response, streamed_response, items_of_a_stream, stored_response, stored_input]
 
 
-@pytest.mark.parametrize("ask", first(2, RESPONSES))
+@pytest.mark.parametrize("ask", RESPONSES)
 async def test_items_of_a_response_are_accepted_as_the_next_input(
     client: AsyncOpenAI, engine: FakeEngine, ask: Callable[[AsyncOpenAI], Any]
 ) -> None:

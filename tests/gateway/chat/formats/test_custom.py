@@ -12,7 +12,6 @@ from tests.gateway.chat.formats.case import wide
 from tests.gateway.chat.formats.cases import TEMPLATES
 from tests.gateway.chat.formats.forced_calls import CALLS, VOCABULARIES, call_text
 from tests.gateway.chat.formats.parsing import choose, joined, stream
-from tests.repeat import first
 
 LARK = Grammar(GrammarKind.LARK, 'start: LINE (LF LINE)*\nLINE: "say " /[^\\n]+/\n%import common.LF')
 REGEX = Grammar(GrammarKind.REGEX, r"say [^\n]+\nsay [^\n]+")
@@ -40,7 +39,7 @@ def written(family: str, text: str) -> str:
 
 
 @pytest.mark.parametrize("grammar", [LARK, REGEX, None], ids=["lark", "regex", "text"])
-@pytest.mark.parametrize("family", first(8, TEMPLATES))
+@pytest.mark.parametrize("family", TEMPLATES)
 def test_an_input_follows_its_grammar_and_is_read_back(family: str, grammar: Grammar | None) -> None:
     vocabulary = VOCABULARIES["tokens"]
     chosen = choose(TEMPLATES[family], vocabulary.special_tokens)

@@ -14,8 +14,9 @@ from tests.gateway.server.sockets import get, post
 from tests.gateway.server.test_hangups import everything_ends, is_cancel_in_body
 from tests.gateway.server.test_slow_readers import Flood
 from tests.gateway.server.tls.clients import LEAVE_TLS, connect, secured, serving_tls
+from tests.repeat import every_case
 
-pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", TRIO_FIRST)]
+pytestmark = [pytest.mark.anyio, every_case, pytest.mark.parametrize("anyio_backend", TRIO_FIRST)]
 
 
 def reason_for(leave: str) -> str:
