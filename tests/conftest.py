@@ -74,10 +74,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while modules are imported, which leave hardly any."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Keep the garbage collector away from the modules, which each full collection would scan."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_xdist_auto_num_workers() -> int:
