@@ -58,7 +58,7 @@ def _files(worker: int, workers: int) -> list[str]:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Generator[None, None, None]:
-    """Run the longest tests first, so that none of them is alone at the end. `--part 2/4` leaves out three of four.
+    """Run the longest tests first, so that none of them is alone at the end. `--part 2/5` leaves out four of five.
 
     Without paths in the command, further cases of a test are left to the thorough tests.
     """

@@ -38,6 +38,6 @@ def further_cases(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
 
 
 def in_part(node_id: str, part: str) -> bool:
-    """Return whether a test is in a part of all tests, such as 2/4, the second of four. Its name alone decides."""
+    """Return whether a test is in a part of all tests, such as 2/5, the second of five. Its name alone decides."""
     number, _, parts = part.partition("/")
     return crc32(node_id.encode()) % int(parts) == int(number) - 1
