@@ -94,7 +94,14 @@ def _subject(settings: Settings, model: ServedModel, budget: Memory | None) -> S
         config = found.config
         if not found.need.fits(budget):
             refusal = f"it is estimated to need {found.need}, and loaded models may take {budget} together"
-    return Subject(name=model.name, config=config, template=model.settings.chat_template, refusal=refusal)
+    own = model.settings
+    return Subject(
+        name=model.name,
+        config=config,
+        template=own.chat_template,
+        default_template=own.default_chat_template,
+        refusal=refusal,
+    )
 
 
 async def _cached(reference: HubReference) -> str:

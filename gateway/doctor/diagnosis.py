@@ -25,6 +25,8 @@ class Subject:
     """Configuration of its engine."""
     template: str | None = None
     """Chat template of the operator; unset takes the model's."""
+    default_template: str | None = None
+    """Chat template of the operator for a model that has none."""
     refusal: str = ""
     """Reason why the gateway would not load it; empty if it would."""
 
@@ -39,6 +41,12 @@ class ModelDiagnosis:
     """Plan for serving it; unset if it cannot be served."""
     failure: str
     """Reason why there is no plan; empty if there is one."""
+
+    @property
+    def template(self) -> str | None:
+        """Chat template of the operator that chats of the model use; None if they use its own, or have none."""
+        has_none = self.serving is not None and self.serving.model.chat_template is None
+        return self.subject.template or (self.subject.default_template if has_none else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -66,7 +66,7 @@ def _of_model(installation: InstallationReport, model: ModelDiagnosis) -> Iterat
         yield Finding(Level.PROBLEM, model.failure)
     if model.serving is not None:
         yield from _of_memory(installation, model.serving)
-        yield from _of_template(model.serving.model, model.subject.template)
+        yield from _of_template(model.serving.model, model.template)
 
 
 def _of_installation(report: InstallationReport, repacking: Repacking) -> Iterator[Finding]:

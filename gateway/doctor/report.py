@@ -53,7 +53,7 @@ def _model_sections(diagnosis: ModelDiagnosis, name: str) -> list[str]:
     if diagnosis.serving is None:
         return []
     return [
-        _section(f"model {name}".strip(), _model(diagnosis.serving, diagnosis.subject.template)),
+        _section(f"model {name}".strip(), _model(diagnosis.serving, diagnosis.template)),
         _section(f"{name} would be served with".strip(), _serving(diagnosis.serving)),
     ]
 
@@ -66,7 +66,7 @@ def _examined_object(diagnosis: ModelDiagnosis) -> dict[str, Any]:
     serving = diagnosis.serving
     return {
         "name": diagnosis.subject.name,
-        "model": serving and _model_object(serving, diagnosis.subject.template),
+        "model": serving and _model_object(serving, diagnosis.template),
         "serving": serving and _serving_object(serving),
     }
 

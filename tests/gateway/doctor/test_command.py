@@ -144,6 +144,7 @@ def test_each_model_of_the_tables_is_examined_as_it_would_be_served(
     file.write_text(
         f"slots = 2\nprefix-store = 7\n[models.b]\nfile = '{TINY}'\n"
         f"[models.a]\nfile = '{TINY}'\ncontext = 300\nchat-template = '{{{{ messages }}}}'\n"
+        "default-chat-template = '{{ x }}'\n"
     )
     code, out, _ = run("--config", str(file))
     config = EngineConfig(model=TINY, slots=2, prefix_store=7)
@@ -152,7 +153,9 @@ def test_each_model_of_the_tables_is_examined_as_it_would_be_served(
         [
             [
                 Subject(name="b", config=replace(config, context=2048)),
-                Subject(name="a", config=replace(config, context=300), template="{{ messages }}"),
+                Subject(
+                    name="a", config=replace(config, context=300), template="{{ messages }}", default_template="{{ x }}"
+                ),
             ]
         ],
     )

@@ -129,6 +129,15 @@ def test_a_template_of_the_operator_replaces_the_models() -> None:
     assert found(examined(serving=serving, subject=replace(EXAMINED.subject, template="{{ messages }}"))) == []
 
 
+def test_a_default_template_is_used_by_a_model_that_has_none() -> None:
+    subject = replace(EXAMINED.subject, default_template="{% if %}")
+    assert found(examined(subject=subject)) == []
+    serving = replace(SERVING, model=replace(MODEL, chat_template=None))
+    ((_, text),) = found(examined(serving=serving, subject=subject))
+    assert text.startswith("the chat template is not valid")
+    assert found(examined(serving=serving, subject=replace(subject, default_template="{{ messages }}"))) == []
+
+
 def test_a_model_for_embeddings_needs_neither_a_template_nor_a_long_context() -> None:
     assert found(model(generates=False, chat_template=None, trained_context=10**6)) == []
 
