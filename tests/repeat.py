@@ -28,7 +28,7 @@ def first(count: int, values: Iterable[Any]) -> list[ParameterSet]:
 
 
 def further_cases(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
-    """Yield the cases of each test beyond `CASES`. Checksums of their names choose them, so of all parameters."""
+    """Yield the cases of each test beyond `CASES`. Checksums of their names choose, which favour no parameter."""
     cases = defaultdict[str, list[pytest.Item]](list)
     for item in items:
         if not any(map(item.get_closest_marker, ("thorough", "every_case"))):
