@@ -30,26 +30,32 @@ class ResponseEvents:
         self._options = options
         self._running = RunningTimings()
         self._began = False
+        self._latest: Sequence[ResponseEvent] = ()
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterable[bytes]:
         """Return the events for those of the engine. The first call also returns the stream's first events."""
         sent = self._begin()
         for event in events:
             sent += self._timed(self._events(prompt_tokens, event), event.decode_seconds)
+        self._latest = sent
         return map(_encoded, sent)
 
     def fail(self, problem: Problem) -> bytes:
         """Return the end of a failed stream: the failed response, and an error, which OpenAI's clients raise.
 
-        One that has ended and could not be stored has failed. One that is stored has not, and its last event comes, if
-        it was not sent before.
+        One that has ended and could not be stored has failed: its last events were not sent, and these take their
+        numbers. One that is stored has not failed, and its last event comes, if it was not sent before.
         """
         if self.complete:
             return b""
         if self.stored:
             return _encoded(self._answer.last())
-        sent = self._begin() + self._answer.fail(problem)
-        return b"".join(map(_encoded, [*sent, _error(next(self._answer.numbers), problem)]))
+        unsent = self._latest if self._answer.ended else ()
+        sent = [*self._begin(), *self._answer.fail(problem), _error(next(self._answer.numbers), problem)]
+        if unsent:
+            for number, event in enumerate(sent, start=unsent[0]["sequence_number"]):
+                event["sequence_number"] = number
+        return b"".join(map(_encoded, sent))
 
     def _events(self, prompt_tokens: Sequence[int], event: Text | Finished) -> list[ResponseEvent]:
         if isinstance(event, Text) and (progress := self._running.read(event)) is not None:

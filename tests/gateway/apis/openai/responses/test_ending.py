@@ -77,6 +77,8 @@ async def test_a_response_that_cannot_be_stored_has_failed(monkeypatch: pytest.M
 
     monkeypatch.setattr(ResponseWork, "end", refuse)
     engine = chatting(begin)
-    *_, failed, error = await stream(engine, gateway_of(engine))
+    events = await stream(engine, gateway_of(engine))
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    *_, failed, error = events
     assert (failed["type"], error["type"]) == ("response.failed", "error")
     assert (failed["response"]["status"], failed["response"]["completed_at"]) == ("failed", None)
