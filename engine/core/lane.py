@@ -94,6 +94,11 @@ class StepMembers(Generic[RowT]):
             self._left.remove(member)
             self._ended[member] = key
 
+    @property
+    def ended(self) -> dict[RowT, int]:
+        """Members that have ended since the step was planned, each with the key of its request."""
+        return self._ended
+
     def end(self) -> dict[RowT, int]:
         """Record the end of the step. Return the members that ended before it, each with the key of its request."""
         ended, self._ended = self._ended, {}
@@ -165,6 +170,13 @@ class LaneScheduler(Protocol[JobT_contra, PlanT, ResultT_contra]):
             turn: the kind of step to plan, for which there is demand; None leaves the step to another lane. The step
                 is current until `apply` or `fail_all`, unless it is dropped and another one is planned.
             contended: whether other lanes wait for the step.
+        """
+
+    def follow_up(self, plan: PlanT, result: ResultT_contra) -> PlanT | None:
+        """Return the next step, if it is known before `apply`, which then comes while it runs; else None.
+
+        Call it before `apply`, if no other lane has work. The next step continues the current one: no change of cells
+        comes before it.
         """
 
     def apply(self, plan: PlanT, result: ResultT_contra) -> News:

@@ -53,6 +53,8 @@ class Scheduler:
         self._crowded = False
         self._reads: int | None = None
         self._outbox = Outbox()
+        self._appended: StepPlan | None = None
+        self._following: StepPlan | None = None
         self.contents = SlotContents(ledger)
         self.in_step: StepMembers[Sequence] = StepMembers()
         self._counters = Counters()
@@ -130,19 +132,39 @@ class Scheduler:
         outbox, self._outbox = self._outbox, Outbox()
         return Work((*changes, *outbox.changes), outbox.take_news(), plan)
 
+    def follow_up(self, plan: StepPlan, result: StepResult) -> StepPlan | None:
+        """Return a decode step of the same rows, if no other sequence may be in it, and no token or limit ends one.
+
+        A text or a time may still end one, which `apply` finds out. Then its row is computed in vain.
+        """
+        if not self._only_generates(plan, result) or self._may_start():
+            return None
+        self._learn_speed(plan, result)
+        self._appended, self._following = plan, None
+        if not self._append_all(plan, result):
+            return None
+        rows = [chunk.sequence for chunk in plan.chunks]
+        following = self._planner.decode_step(rows, alone=len(rows) == 1)
+        if self._ledger.make_room(following.tokens) and not self._ledger.unclean:
+            self._following = following
+        return self._following
+
     def apply(self, plan: StepPlan, result: StepResult) -> News:
         """Process the result of a step and return the news."""
-        cancelled = self.in_step.end()
+        appended, self._appended = plan is self._appended, None
+        followed = appended and self._following is not None
+        cancelled = self.in_step.ended if followed else self.in_step.end()
         self._counters.count(plan, result)
         self._adapter_turns.observe(plan, result)
-        match result.outcome:
-            case Outcome.NO_ROOM:
-                self._make_room()
-            case Outcome.DONE:
-                self._learn_speed(plan, result)
-                self._outbox.count_wasted(cancelled, ((chunk.sequence, chunk.rows) for chunk in plan.chunks))
-                return self._advance(plan, result)
-        return []
+        if result.outcome is Outcome.NO_ROOM:
+            self._make_room()
+        if result.outcome is not Outcome.DONE:
+            return []
+        self._outbox.count_wasted(cancelled, ((chunk.sequence, chunk.rows) for chunk in plan.chunks))
+        if appended:
+            return self._accept_appended(plan, result, followed=followed)
+        self._learn_speed(plan, result)
+        return self._advance(plan, result)
 
     def drop_unsaved(self, keys: Iterable[int]) -> None:
         """Remove prefixes that the runner had no memory to save. Call it before the next `plan`."""
@@ -221,6 +243,50 @@ class Scheduler:
         self._queue.give_way(group)
         return True
 
+    def _only_generates(self, plan: StepPlan, result: StepResult) -> bool:
+        """Return whether a step has drawn one token for each running sequence, after its prompt."""
+        return (
+            plan.decode
+            and result.outcome is Outcome.DONE
+            and not plan.drafted
+            and len(plan.chunks) == len(self._running)
+            and self.in_step.complete
+            and not self._outbox
+            and (plan is self._following or self._generate(chunk.sequence for chunk in plan.chunks))
+        )
+
+    def _generate(self, sequences: Iterable[Sequence]) -> bool:
+        """Return whether sequences are behind their prompts, and can drop a cell if they end too late."""
+        can_trim = self._ledger.traits.can_trim
+        return all((can_trim or not one.ends_by_text) and not one.unread for one in sequences)
+
+    def _may_start(self) -> bool:
+        """Return whether a waiting sequence may start before the next step."""
+        return len(self._queue) > 0 and (
+            self._ledger.free > 0 or any(len(group.running) > 1 for group in self._running.values())
+        )
+
+    def _append_all(self, plan: StepPlan, result: StepResult) -> bool:
+        """Append the tokens of a step that only generates. Return whether no token or limit ends a sequence."""
+        goes_on = True
+        for chunk, (draw,) in zip(plan.chunks, result.draws, strict=True):
+            sequence = chunk.sequence
+            sequence.advance(1, result.seconds)
+            if isinstance(draw, DrawFailure) or sequence.append(draw):
+                goes_on = False
+        return goes_on
+
+    def _accept_appended(self, plan: StepPlan, result: StepResult, *, followed: bool) -> News:
+        """Process appended tokens. If the next step runs already, it adds a cell to each sequence that ends here."""
+        news: News = []
+        for chunk, (draw,) in zip(plan.chunks, result.draws, strict=True):
+            sequence = chunk.sequence
+            if sequence in self._running:  # not cancelled since
+                self._accept(sequence, draw, news)
+                if followed and sequence not in self._running:
+                    self._ledger.trim(sequence, chunk.start)
+        return news
+
     def _advance(self, plan: StepPlan, result: StepResult) -> News:
         news: News = []
         draws, scores = iter(result.draws), iter(result.scores)
@@ -243,7 +309,7 @@ class Scheduler:
             if chunk.draft:
                 self._accept_all(chunk, drawn, news)
             elif chunk.sample:
-                self._accept(sequence, drawn[0], news)
+                self._append(sequence, drawn[0], news)
             elif sequence.pending == 0:
                 self._finish(sequence, sequence.complete(), news)
         return news
@@ -255,11 +321,16 @@ class Scheduler:
         for index, draw in enumerate(drawn):
             if index:  # its cell is that of an accepted draft token
                 sequence.advance(1, 0.0)
-            self._accept(sequence, draw, news)
+            self._append(sequence, draw, news)
             if sequence.state is not State.RUNNING:
                 break
         if sequence.computed < chunk.start + chunk.count + len(chunk.draft):
             self._ledger.trim(sequence, chunk.start)
+
+    def _append(self, sequence: Sequence, draw: Draw, news: News) -> None:
+        if not isinstance(draw, DrawFailure):
+            sequence.append(draw)
+        self._accept(sequence, draw, news)
 
     def _accept(self, sequence: Sequence, draw: Draw, news: News) -> None:
         group = self._running[sequence]

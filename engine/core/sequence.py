@@ -195,6 +195,11 @@ class Sequence:
         return self.partition is not None
 
     @property
+    def ends_by_text(self) -> bool:
+        """True if its text or the time may end it, not only a token or its limit."""
+        return bool(self.request.stop) or self._lines is not None
+
+    @property
     def draws(self) -> bool:
         """True if any tokens are drawn."""
         return self._limit > 0
@@ -269,19 +274,25 @@ class Sequence:
         self._drafted += drafted
         self._accepted += accepted
 
+    def append(self, token: Token) -> bool:
+        """Append a drawn token; `accept` comes next. Return whether the token or the limit may end the choice."""
+        left = self.left
+        if left == self._limit:
+            self.tokens = self.tokens.copy()  # until now the choices share the prompt's list
+        self.tokens.append(token.id)
+        return token.ends or left == 1 or token.id in self.stop_tokens
+
     def accept(self, token: Token) -> Text | Finished | None:
-        """Append a drawn token. Return the choice's event, if there is one.
+        """Add the token that was appended last to the output. Return the choice's event, if there is one.
 
         The first `min_tokens` tokens end the choice neither by themselves nor by completing a stop string (as in vLLM),
         unless it is an end token because the grammar allows no other token.
         """
         generated = self.generated
         sampling = self.request.sampling
-        may_end = generated >= sampling.min_tokens
-        if not generated:
-            self.tokens = self.tokens.copy()  # until now the choices share the prompt's list
+        may_end = generated > sampling.min_tokens
+        if generated == 1:
             self._add_echo()
-        self.tokens.append(token.id)
         if self._reasoning:
             self._reasoning.accept(token.piece)
         if may_end and token.id in self.stop_tokens:
@@ -294,7 +305,7 @@ class Sequence:
         if self._lines and (kept := self._lines.kept(text, self._decode_seconds)) is not None:
             self._transcript.cut(len(text) - kept)
             return self._finish(FinishReason.LENGTH)
-        if generated + 1 == self._limit:
+        if generated == self._limit:
             return self._finish(FinishReason.LENGTH)
         return self._take_text() if self.request.stream else None
 

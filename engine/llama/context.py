@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 
 _OUTCOMES = {0: Outcome.DONE, 1: Outcome.NO_ROOM, 2: Outcome.ABORTED}
 """By the return code of `llama_decode`. All others are failures."""
-_set_threads = short(llama_cpp.llama_set_n_threads)
 _get_logits = short(llama_cpp.llama_get_logits)
 
 
@@ -60,6 +59,7 @@ class LlamaContext:
             LoadError: llama.cpp cannot create the context, usually because memory is short.
         """
         self._threads = _step_threads(config)
+        self._threads_used = 0
         self._abort = AbortFlag()
         set_rope(params, config.rope)
         params.abort_callback, params.abort_callback_data = self._abort.callback, self._abort.data
@@ -118,8 +118,7 @@ class LlamaContext:
             EngineFault: llama.cpp failed; the cells can no longer be trusted.
         """
         rows = int(batch.c.n_tokens)
-        threads = self._threads.choose(rows)
-        _set_threads(self.handle, threads, threads)
+        self._use_threads(self._threads.choose(rows))
         began = time.perf_counter()
         with capture_log(logging.WARNING) as lines:
             status = self._decode(batch) if abortable else self._decode_whole(batch)
@@ -133,6 +132,11 @@ class LlamaContext:
         if outcome is None:
             raise EngineFault(f"llama.cpp could not decode (status {status})", code="decode_failed")
         return outcome
+
+    def _use_threads(self, threads: int) -> None:
+        if threads != self._threads_used:
+            llama_cpp.llama_set_n_threads(self.handle, threads, threads)
+            self._threads_used = threads
 
     def _decode(self, batch: Batch) -> int:
         status = int(llama_cpp.llama_decode(self.handle, batch.c))

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
-from functools import reduce
+from functools import partial, reduce
 from itertools import chain, islice
 from operator import add
 from typing import Any
@@ -15,6 +15,7 @@ from engine.core.turns import NO_DEMAND, Turns
 from engine.errors import LoadError
 from engine.events import Event, Released
 from engine.info import EngineMetrics, HeldPrefix, SlotInfo
+from engine.worker.background import Background
 from engine.worker.lanes.lane import AnyLane, JobT, Lane, PlanT, RequestT_contra, ResultT
 from engine.worker.progress import Progress
 
@@ -27,15 +28,21 @@ class StepLoop:
     """Runs the steps of all lanes, one after another. `run` is for one thread; all other methods are thread-safe.
 
     The lock guards the lanes' schedulers. It is never held during a step, so a cancel or a query never waits for one.
+
+    Where the next step is known as soon as the tokens of the last one are drawn, it starts at once, and another thread
+    applies the result of the last one meanwhile: texts, stop strings, counters and news.
     """
 
-    def __init__(self, lanes: Iterable[AnyLane], publish: Publish, progress: Progress) -> None:
+    def __init__(
+        self, lanes: Iterable[AnyLane], publish: Publish, progress: Progress, background: Background | None = None
+    ) -> None:
         """Create the loop of one or more lanes.
 
         Args:
             lanes: Lanes that take turns.
             publish: Sends events and the metrics of the same moment. Called from any thread.
             progress: Times the steps.
+            background: Applies the result of a step while the next one runs. By default it has a thread of its own.
         """
         self._lanes = tuple(lanes)
         self._turns = Turns(len(self._lanes))
@@ -45,6 +52,8 @@ class StepLoop:
         self._wake = threading.Condition(self._lock)
         self._stopped = False
         self._jobs: list[Callable[[], bool]] = []
+        self._following: tuple[AnyLane, Any] | None = None
+        self._background = background or Background("results")
 
     def check_room(self, lane: AnyLane, client: str) -> None:
         """Check that the queue of a lane has room for a request of a client.
@@ -134,9 +143,10 @@ class StepLoop:
         Raises:
             Exception: A lane raised it, and the state of the model is undefined.
         """
-        while self._wait():
-            with self._progress.working():
-                self._step()
+        with self._background:
+            while self._following or self._wait():
+                with self._progress.working():
+                    self._step()
 
     def write_rest(self, files: FileService, seconds: float) -> None:
         """Write cached cells that are worth it, unless a sequence still runs. Call it after `run`, in its thread."""
@@ -159,6 +169,12 @@ class StepLoop:
             return not self._stopped
 
     def _step(self) -> None:
+        if self._following:
+            self._run_step(*self._following)
+        else:
+            self._next_step()
+
+    def _next_step(self) -> None:
         with self._lock:
             self._jobs = [job for job in self._jobs if not job()]
             works = self._plan()
@@ -169,7 +185,7 @@ class StepLoop:
         if metrics is not None:
             self._publish(news, metrics)
         for lane, work in works:
-            if work.plan is not None:
+            if work.plan is not None and self._arm(lane):
                 self._run_step(lane, work.plan)
 
     def _plan(self) -> list[tuple[AnyLane, Work[Any]]]:
@@ -180,15 +196,41 @@ class StepLoop:
         return [(lane, lane.scheduler.plan(turn, contended=contended)) for lane, turn in turns if lane.scheduler.busy]
 
     def _run_step(self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT) -> None:
-        if not self._arm(lane):
-            return
+        self._following = None
+        result = self._try(lane, plan)
+        self._background.wait()
+        if isinstance(result, LoadError):
+            self._fail(lane, result.message)
+        elif following := self._follow_up(lane, plan, result):
+            self._following = lane, following
+            self._background.begin(partial(self._apply, lane, plan, result))
+        else:
+            self._apply(lane, plan, result)
+
+    def _try(self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT) -> ResultT | LoadError:
         try:
-            result = lane.run(plan)
+            return lane.run(plan)
         except LoadError as error:
-            self._fail(lane, error.message)
-            return
+            return error
+
+    def _follow_up(
+        self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT, result: ResultT
+    ) -> PlanT | None:
+        """Return the next step, if it is known before the result is applied. It is armed."""
+        with self._lock:
+            others = (other.scheduler.busy for other in self._lanes if other is not lane)
+            if self._stopped or self._jobs or any(others):
+                return None
+            following = lane.scheduler.follow_up(plan, result)
+            if following is not None:
+                lane.arm()
+            return following
+
+    def _apply(self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT, result: ResultT) -> None:
         with self._lock:
             news = lane.scheduler.apply(plan, result)
+            if lane.scheduler.in_step.abandoned:  # the next step runs already, and all its rows have ended
+                lane.abort()
             metrics = self._metrics()
         self._publish(news, metrics)
 

@@ -2,7 +2,8 @@
 
 The main thread reads messages, so that it receives a cancel at any time. The intake threads validate requests and
 answer queries, one thread for each kind of effort. The step thread loads the model and runs the steps; only it uses
-llama.cpp's context. The writer thread sends messages during the next step.
+llama.cpp's context. During the next step another thread applies the result of the last one, and the writer thread sends
+messages.
 """
 
 import logging

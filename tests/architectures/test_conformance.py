@@ -165,6 +165,7 @@ def compute(engine: Engine, rows: list[Sequence]) -> None:
     for row, [drawn] in zip(rows, result.draws, strict=True):
         assert isinstance(drawn, Token)
         row.advance(row.pending, 0.0)
+        row.append(drawn)
         row.accept(drawn)
 
 

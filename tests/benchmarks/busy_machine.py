@@ -26,7 +26,7 @@ from engine.request import GenerationRequest, Sampling
 from engine.worker.loop import StepLoop
 from engine.worker.main import load
 from engine.worker.progress import Progress
-from tests.engine.driver import at_once
+from tests.engine.driver import AtOnce, at_once
 
 GROUP = Path("/sys/fs/cgroup/cpu/llama-gateway-benchmark")
 SPIN = "while True: pass"
@@ -42,7 +42,7 @@ def measure(model: str, threads: int | None, seconds: float) -> dict[str, float]
     with ExitStack() as stack:
         lanes = load(config, lambda _share: None, stack).lanes(config)
         lane = lanes[GenerationRequest]
-        loop = StepLoop(lanes.values(), lambda _news, _metrics: None, Progress())
+        loop = StepLoop(lanes.values(), lambda _news, _metrics: None, Progress(), AtOnce())
         request = GenerationRequest(
             id="bench",
             prompts=("time people way water",),

@@ -4,19 +4,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from typing_extensions import override
+
 from engine.core.changes import carry_out
 from engine.core.kv.pooled_ledger import make_ledger
 from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.lane import News, Work
 from engine.core.scheduler import Scheduler
-from engine.core.step import StepPlan
+from engine.core.step import StepPlan, StepResult
 from engine.core.turns import Turns
 from engine.events import Event, Finished, Released, Text, TokenDetail
 from engine.request import GenerationRequest, Prompt
 from engine.testing.fake_model import FakeModel, letters, score, spell, weights
 from engine.testing.fake_runner import PARTIAL_CELLS, FakeRunner
 from engine.worker.admission import admit
+from engine.worker.background import Background
 from engine.worker.slices import Slices
 
 T = TypeVar("T")
@@ -55,9 +58,23 @@ def direct(tokens: list[int], alternatives: int) -> list[TokenDetail]:
     return details
 
 
+class AtOnce(Background):
+    """Does each piece of work when it begins, so that a step loop can be driven by hand."""
+
+    def __init__(self) -> None:
+        super().__init__("never started")
+
+    @override
+    def begin(self, work: Callable[[], None]) -> None:
+        work()
+
+
 @dataclass
 class Driver:
-    """Steps one scheduler over one runner and keeps all events by key."""
+    """Steps one scheduler over one runner and keeps all events by key.
+
+    With `ahead` a step may start before the result of the last one is applied, as in the step loop.
+    """
 
     model: FakeModel = field(default_factory=FakeModel)
     runner: FakeRunner | None = None
@@ -65,6 +82,7 @@ class Driver:
     store_budget: int = 0
     rewinds: bool = True
     on_disk: bool = False
+    ahead: bool = False
     key: int = 0
     news: dict[int, list[Event]] = field(default_factory=dict)
     plans: list[StepPlan] = field(default_factory=list)
@@ -79,6 +97,8 @@ class Driver:
         self.ledger = make_ledger(self.model.info.slots, traits, self.store, self.files if self.on_disk else None)
         self.scheduler = Scheduler(self.ledger, step_target=0.1, queue_limit=self.queue_limit)
         self.turns = Turns(1)
+        self.following: StepPlan | None = None
+        self.unapplied: tuple[StepPlan, StepResult] | None = None
 
     def add(self, *prompts: Prompt, **fields: Any) -> int:
         self.key += 1
@@ -100,6 +120,9 @@ class Driver:
         self, during: Callable[[], None] = lambda: None, *, before: Callable[[], None] = lambda: None
     ) -> StepPlan | None:
         """Run one turn of the step loop; `before` runs between the plan and its pass, `during` while the pass runs."""
+        if self.following:
+            before()
+            return self._run(self.following, during)
         work = self.plan()
         self.scheduler.drop_unsaved(carry_out(work.changes, self.run))
         self._record(work.news)
@@ -107,17 +130,36 @@ class Driver:
         self.check()
         if work.plan is None or not self.scheduler.in_step.complete:
             return None
-        self.plans.append(work.plan)
+        return self._run(work.plan, during)
+
+    def _run(self, plan: StepPlan, during: Callable[[], None]) -> StepPlan:
+        self.plans.append(plan)
+        self.following = None
         self.run.arm()
-        self.run.on_pass = lambda _plan: during()
-        self._record(self.scheduler.apply(work.plan, self.run.run(work.plan)))
+
+        def on_pass(_plan: StepPlan) -> None:
+            during()
+            self.apply()
+
+        self.run.on_pass = on_pass
+        result = self.run.run(plan)
+        self.unapplied = plan, result
+        self.following = self.scheduler.follow_up(plan, result) if self.ahead else None
+        if self.following is None:
+            self.apply()
         self.check()
-        return work.plan
+        return plan
+
+    def apply(self) -> None:
+        """Apply the result of the last step, if that has not been done yet."""
+        if self.unapplied:
+            self._record(self.scheduler.apply(*self.unapplied))
+            self.unapplied = None
 
     def drain(self, limit: int = 10_000) -> None:
         """Step until the scheduler is idle, and every file is written and read."""
         for _ in range(limit):
-            if self.scheduler.busy:
+            if self.scheduler.busy or self.following:
                 self.step()
             elif self.run.files.reports:
                 self.deliver()

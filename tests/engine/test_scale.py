@@ -28,7 +28,7 @@ from engine.testing.fake_model import FakeModel
 from engine.worker.loaded import LoadedModel
 from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
-from tests.engine.driver import at_once
+from tests.engine.driver import AtOnce, at_once
 from tests.engine.work import Work, assert_same, blocks, work_of
 from tests.repeat import TIMES, thorough
 
@@ -104,7 +104,7 @@ class Steps:
         loaded = LoadedModel(self.model, self.runner, embedder.limits, lambda: embedder, store)
         self._lanes = loaded.lanes(EngineConfig(model="", step_target_ms=100, queue_limit=QUEUE))
         self.scheduler = self._lanes[GenerationRequest].scheduler
-        self.loop = StepLoop(self._lanes.values(), self._publish, Progress())
+        self.loop = StepLoop(self._lanes.values(), self._publish, Progress(), AtOnce())
         self._keys = count(1)
 
     def generate(self, prompt: tuple[int, ...] = (1, 2, 3), **fields: Any) -> int:
@@ -159,7 +159,7 @@ def crowd(steps: Steps, kind: str, waiting: int, clients: str = "one client") ->
 
 
 def test_the_work_of_a_step_grows_with_its_rows() -> None:
-    few, some, many = (work_of(decoding(rows).step, times=1).instructions for rows in (8, 16, 32))
+    few, some, many = (work_of(decoding(rows).step).instructions for rows in (8, 16, 32))
     assert many - some == pytest.approx(2 * (some - few), rel=0.02)
     assert many < 4 * few
 

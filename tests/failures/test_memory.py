@@ -27,7 +27,7 @@ from engine.worker.main import load
 from engine.worker.progress import Progress
 from engine.worker.worker import Worker
 from tests.c_calls import Handles
-from tests.engine.driver import at_once
+from tests.engine.driver import AtOnce, at_once
 from tests.models import model_path
 
 GUARD = 20.0
@@ -59,7 +59,7 @@ class Steps:
         self.runner = loaded.runner
         lanes = loaded.lanes(settings)
         self._lane = lanes[GenerationRequest]
-        self.loop = StepLoop(lanes.values(), self._publish, Progress())
+        self.loop = StepLoop(lanes.values(), self._publish, Progress(), AtOnce())
         self.news: dict[int, list[Event]] = {}
 
     def add(self, key: int, prompt: Prompt = "Once upon a time", n: int = 1, **sampling: Any) -> int:
@@ -192,6 +192,7 @@ def test_a_gateway_that_dies_while_loading_leaves_no_object(handles: Handles, sh
 
 
 CONTEXT_CALLS = [
+    "llama_set_n_threads",
     "llama_decode",
     "llama_synchronize",
     "llama_memory_seq_rm",
@@ -204,7 +205,7 @@ CONTEXT_CALLS = [
     "llama_model_free",
 ]
 
-SHORT_CALLS = [(context, "_set_threads"), (context, "_get_logits"), (candidates, "_apply_few")]
+SHORT_CALLS = [(context, "_get_logits"), (candidates, "_apply_few")]
 
 
 @pytest.mark.usefixtures("handles")

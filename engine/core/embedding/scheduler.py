@@ -111,6 +111,9 @@ class EmbeddingScheduler:
         plan = None if turn is None else self._next_step(hurried=contended)
         return Work(tuple(outbox.changes), outbox.take_news(), plan)
 
+    def follow_up(self, plan: EmbeddingPlan, result: EmbeddingStepResult) -> None:
+        """Return None: each step has other texts."""
+
     def apply(self, plan: EmbeddingPlan, result: EmbeddingStepResult) -> News:
         """Process the result of a step and return the news. A step is aborted only if all its members have ended."""
         cancelled = self.in_step.end()

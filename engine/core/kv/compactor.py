@@ -31,13 +31,15 @@ class Compactor:
 
         The gaps of each set of adapters are counted for themselves, because sets take turns.
         """
-        gaps = sum(b.seq_id - a.seq_id > 1 for a, b in pairwise(rows))
         adapters = rows[0].adapters
         spent = self._spent.pop(adapters, 0)
-        if not gaps or any(row.request.slot is not None for row in rows):  # a request keeps the slot that it names
+        if rows[-1].seq_id - rows[0].seq_id < len(rows):  # there are no gaps
+            return
+        if any(row.request.slot is not None for row in rows):  # a request keeps the slot that it names
             return
         if len(self._spent) >= len(self._ledger.slots):  # some of these sets have no sequence any more
             self._spent.clear()
+        gaps = sum(b.seq_id - a.seq_id > 1 for a, b in pairwise(rows))
         spent += gaps * self._ledger.traits.cells_per_weight_pass
         moves = self._cheapest({row.seq_id for row in rows})
         self._spent[adapters] = spent - self._carry_out(moves) if _total(moves) <= spent else spent

@@ -40,6 +40,7 @@ class Engine(RuleBasedStateMachine):
         room=st.sampled_from([sys.maxsize, sys.maxsize, 300]),
         on_disk=st.booleans(),
         pool=st.none() | st.integers(256, 700),
+        ahead=st.booleans(),
     )
     @precondition(lambda self: not self.asked)
     def start(
@@ -55,13 +56,16 @@ class Engine(RuleBasedStateMachine):
         room: int,
         on_disk: bool,
         pool: int | None,
+        ahead: bool,
     ) -> None:
         windowed = windowed and not pool  # no model has both
         traits: dict[str, Any] = {"can_trim": can_trim, "windowed": windowed, "max_draft": 15 if can_trim else 3}
         traits["drops_steps"] = drops_steps and not can_trim
         model = FakeModel(slots=slots, context=256, pool=pool, **traits)
         runner = FakeRunner(model, capacity=None if pool else capacity, rewinds=rewinds)
-        self.driver = Driver(model, runner, store_budget=store, rewinds=rewinds, on_disk=on_disk, key=self.driver.key)
+        self.driver = Driver(
+            model, runner, store_budget=store, rewinds=rewinds, on_disk=on_disk, ahead=ahead, key=self.driver.key
+        )
         self.driver.run.room = room
 
     @rule(
@@ -139,7 +143,13 @@ class Engine(RuleBasedStateMachine):
         runner.files = old.run.files
         self.asked, self.cancelled = {}, set()
         self.driver = Driver(
-            old.model, runner, store_budget=old.store_budget, rewinds=old.rewinds, on_disk=old.on_disk, key=old.key
+            old.model,
+            runner,
+            store_budget=old.store_budget,
+            rewinds=old.rewinds,
+            on_disk=old.on_disk,
+            ahead=old.ahead,
+            key=old.key,
         )
 
     @invariant()

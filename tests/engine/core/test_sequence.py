@@ -22,96 +22,101 @@ def make(limit: int = 10, **fields: object) -> Sequence:
     return Sequence(request("p", **fields), 0, [1, 2, 3], limit)
 
 
+def accept(sequence: Sequence, drawn: Token) -> Text | Finished | None:
+    sequence.append(drawn)
+    return sequence.accept(drawn)
+
+
 def test_a_streamed_choice_sends_text_as_it_comes() -> None:
     sequence = make(stream=True)
-    assert sequence.accept(token("a")) == Text(0, "a")
-    assert sequence.accept(token("b")) == Text(0, "b")
-    assert sequence.accept(ENDS) == Finished(0, "", FinishReason.STOP, 3, 0)
+    assert accept(sequence, token("a")) == Text(0, "a")
+    assert accept(sequence, token("b")) == Text(0, "b")
+    assert accept(sequence, ENDS) == Finished(0, "", FinishReason.STOP, 3, 0)
 
 
 def test_a_choice_that_is_not_streamed_sends_all_text_at_its_end() -> None:
     sequence = make()
-    assert sequence.accept(token("a")) is None
-    assert sequence.accept(token("b")) is None
-    assert sequence.accept(ENDS) == Finished(0, "ab", FinishReason.STOP, 3, 0)
+    assert accept(sequence, token("a")) is None
+    assert accept(sequence, token("b")) is None
+    assert accept(sequence, ENDS) == Finished(0, "ab", FinishReason.STOP, 3, 0)
 
 
 def test_max_tokens_ends_a_choice_with_the_reason_length() -> None:
     sequence = make(limit=2, stream=True)
-    sequence.accept(token("a"))
-    assert sequence.accept(token("b")) == Finished(0, "b", FinishReason.LENGTH, 2, 0)
+    accept(sequence, token("a"))
+    assert accept(sequence, token("b")) == Finished(0, "b", FinishReason.LENGTH, 2, 0)
 
 
 def test_a_stop_string_over_token_borders_ends_a_choice_and_counts_every_token() -> None:
     sequence = make(stop=("bcd",), stream=True)
-    assert sequence.accept(token("a")) == Text(0, "a")
-    assert sequence.accept(token("b")) is None
-    assert sequence.accept(token("c")) is None
-    assert sequence.accept(token("d")) == Finished(0, "", FinishReason.STOP, 4, 0, stop="bcd")
+    assert accept(sequence, token("a")) == Text(0, "a")
+    assert accept(sequence, token("b")) is None
+    assert accept(sequence, token("c")) is None
+    assert accept(sequence, token("d")) == Finished(0, "", FinishReason.STOP, 4, 0, stop="bcd")
 
 
 def test_text_held_back_is_sent_with_the_end_of_a_choice() -> None:
     sequence = make(limit=2, stop=("bcd",), stream=True)
-    sequence.accept(token("a"))
-    assert sequence.accept(token("b")) == Finished(0, "b", FinishReason.LENGTH, 2, 0)
+    accept(sequence, token("a"))
+    assert accept(sequence, token("b")) == Finished(0, "b", FinishReason.LENGTH, 2, 0)
 
 
 def test_ignore_eos_goes_on_to_the_limit() -> None:
     sequence = make(limit=2, sampling=Sampling(ignore_eos=True))
-    assert sequence.accept(ENDS) is None
-    assert sequence.accept(ENDS) == Finished(0, "", FinishReason.LENGTH, 2, 0)
+    assert accept(sequence, ENDS) is None
+    assert accept(sequence, ENDS) == Finished(0, "", FinishReason.LENGTH, 2, 0)
 
 
 def test_a_stop_token_ends_a_choice_and_is_named_but_not_part_of_it() -> None:
     sequence = make(stop_tokens=(ord("b"),), token_ids=True, sampling=Sampling(ignore_eos=True))
-    sequence.accept(token("a"))
-    sequence.accept(ENDS)
+    accept(sequence, token("a"))
+    accept(sequence, ENDS)
     told = (TokenDetail(97, b"a"), TokenDetail(END, b""))
-    assert sequence.accept(token("b")) == Finished(0, "a", FinishReason.STOP, 3, 0, told, ord("b"))
+    assert accept(sequence, token("b")) == Finished(0, "a", FinishReason.STOP, 3, 0, told, ord("b"))
 
 
 def test_an_end_token_is_neither_part_of_a_choice_nor_named_as_its_stop() -> None:
     sequence = make(token_ids=True, show_special=True)
-    sequence.accept(token("a"))
+    accept(sequence, token("a"))
     named = Token(END, b"<end>", ends=True)
-    assert sequence.accept(named) == Finished(0, "a", FinishReason.STOP, 2, 0, (TokenDetail(97, b"a"),))
+    assert accept(sequence, named) == Finished(0, "a", FinishReason.STOP, 2, 0, (TokenDetail(97, b"a"),))
 
 
 def test_an_end_token_that_is_a_stop_token_too_is_named() -> None:
-    assert make(stop_tokens=(END,)).accept(ENDS) == Finished(0, "", FinishReason.STOP, 1, 0, stop=END)
+    assert accept(make(stop_tokens=(END,)), ENDS) == Finished(0, "", FinishReason.STOP, 1, 0, stop=END)
 
 
 def test_a_choice_does_not_end_before_min_tokens() -> None:
     sequence = make(stop=("a",), stop_tokens=(ord("b"),), sampling=Sampling(min_tokens=3))
     for early in (token("a"), token("b"), ENDS):
-        assert sequence.accept(early) is None
-    assert sequence.accept(token("a")) == Finished(0, "ab", FinishReason.STOP, 4, 0, stop="a")
+        assert accept(sequence, early) is None
+    assert accept(sequence, token("a")) == Finished(0, "ab", FinishReason.STOP, 4, 0, stop="a")
 
 
 def test_max_tokens_ends_a_choice_before_min_tokens() -> None:
     sequence = make(limit=1, sampling=Sampling(min_tokens=3))
-    assert sequence.accept(ENDS) == Finished(0, "", FinishReason.LENGTH, 1, 0)
+    assert accept(sequence, ENDS) == Finished(0, "", FinishReason.LENGTH, 1, 0)
 
 
 def test_an_end_that_a_grammar_forces_comes_even_before_min_tokens() -> None:
     sampling = Sampling(min_tokens=9, ignore_eos=True)
     sequence = Sequence(request("p", sampling=sampling), 0, [1], 10, grammar=b"compiled")
-    assert sequence.accept(ENDS) == Finished(0, "", FinishReason.STOP, 1, 0)
+    assert accept(sequence, ENDS) == Finished(0, "", FinishReason.STOP, 1, 0)
 
 
 def test_details_carry_the_token_ids_and_logprobs_of_the_draw() -> None:
     top = (Alternative(98, b"b", -0.1), Alternative(97, b"a", -2.5))
     sequence = make(stream=True, logprobs=2)
     drawn = Token(97, b"a", ends=False, logprob=-2.5, top=top)
-    assert sequence.accept(drawn) == Text(0, "a", (TokenDetail(97, b"a", -2.5, top),))
+    assert accept(sequence, drawn) == Text(0, "a", (TokenDetail(97, b"a", -2.5, top),))
 
 
 def test_the_text_begins_with_the_prompt_and_its_tokens() -> None:
     echo = Echo([1, 2, 3], b"pro", [b"p", b"r", b"o"], scored=False)
     sequence = Sequence(request("p", stream=True, token_ids=True, echo=True), 0, [1, 2, 3], 2, echo=echo)
     prompt = (TokenDetail(1, b"p"), TokenDetail(2, b"r"), TokenDetail(3, b"o"))
-    assert sequence.accept(token("m")) == Text(0, "prom", (*prompt, TokenDetail(109, b"m")))
-    assert sequence.accept(token("p")) == Finished(0, "p", FinishReason.LENGTH, 2, 0, (TokenDetail(112, b"p"),))
+    assert accept(sequence, token("m")) == Text(0, "prom", (*prompt, TokenDetail(109, b"m")))
+    assert accept(sequence, token("p")) == Finished(0, "p", FinishReason.LENGTH, 2, 0, (TokenDetail(112, b"p"),))
 
 
 def test_a_choice_without_a_draw_has_only_its_prompt() -> None:
@@ -125,9 +130,9 @@ def test_seconds_of_a_choice_are_those_of_its_prompt_and_decode_passes() -> None
     for count, seconds in ((2, 0.5), (1, 0.25)):
         sequence.advance(count, seconds)
     for seconds in (4.0, 8.0):
-        sequence.accept(token("a"))
+        accept(sequence, token("a"))
         sequence.advance(1, seconds)
-    finished = sequence.accept(token("a"))
+    finished = accept(sequence, token("a"))
     assert isinstance(finished, Finished)
     assert (finished.prompt_seconds, finished.decode_seconds) == (0.75, 12.0)
 
@@ -142,7 +147,7 @@ def test_the_choices_of_a_prompt_share_it_until_they_differ() -> None:
     prompt = [1, 2, 3]
     first, second = (Sequence(request("p"), choice, prompt, 4) for choice in range(2))
     assert first.tokens is second.tokens
-    first.accept(token("a"))
+    accept(first, token("a"))
     assert (first.tokens, second.tokens, prompt) == ([1, 2, 3, 97], [1, 2, 3], [1, 2, 3])
 
 

@@ -262,6 +262,25 @@ def test_greedy_takes_the_likeliest() -> None:
     sampler.close()
 
 
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, set()),
+        ({"ignore_eos": True}, set(END)),
+        ({"min_tokens": 1}, None),
+        ({"logit_bias": ((1, 1.0),)}, None),
+        ({"frequency_penalty": 0.5}, None),
+        ({"temperature": 1.0}, None),
+    ],
+)
+def test_only_greedy_sampling_without_adjustments_needs_no_sampler(
+    fields: dict[str, Any], expected: set[int] | None
+) -> None:
+    sampler = make(Sampling(**{"temperature": GREEDY, **fields}))
+    assert sampler.takes_best_except == expected
+    sampler.close()
+
+
 def test_greedy_applies_biases_and_penalties() -> None:
     logits = np.zeros(SMALL, np.float32)
     logits[[3, 20, 21, 5]] = 9.0, 5.0, 4.0, 8.0

@@ -1,5 +1,6 @@
 """The step loop over three lanes of unknown kinds: turns, faults and cancels."""
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -12,7 +13,7 @@ from engine.core.lane import News, StepMembers, Work
 from engine.core.step import Change, StepPlan
 from engine.core.turns import Demand, Turn
 from engine.errors import Busy, EngineFault, LoadError
-from engine.events import Embedded, Event, Failed, Finished, Released
+from engine.events import Embedded, Event, Failed, Finished, Released, Text
 from engine.info import EngineMetrics, HeldPrefix, SlotInfo
 from engine.request import EmbeddingRequest, GenerationRequest
 from engine.testing.fake_embedder import FakeEmbedder
@@ -23,8 +24,10 @@ from engine.worker.loaded import LoadedModel
 from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
 from engine.worker.slices import Effort, Slices
-from tests.engine.driver import at_once, request
+from tests.engine.driver import AtOnce, at_once, request
 
+GUARD = 10.0
+"""Seconds. No test takes so long unless it fails."""
 DONE = Embedded(0, b"")
 """The only event of an errand."""
 
@@ -107,6 +110,9 @@ class ErrandLane:
     def abort(self) -> None:
         self.aborted = True
 
+    def follow_up(self, _plan: list[int], _result: list[int]) -> None:
+        """Have no step that is known before the result is applied."""
+
     def apply(self, _plan: list[int], result: list[int]) -> News:
         self.in_step.end()
         news: News = []
@@ -145,7 +151,7 @@ class Engine:
         lanes = loaded.lanes(EngineConfig(model=""))
         self._generations, self._embeddings = lanes[GenerationRequest], lanes[EmbeddingRequest]
         self._lanes = [*lanes.values(), self.errands]
-        self.loop = StepLoop(self._lanes, self._publish, Progress())
+        self.loop = StepLoop(self._lanes, self._publish, Progress(), AtOnce())
         self._keys = count(1)
         self.runner.on_pass = self._note_plan
         self.embedder.on_pass = lambda: self._note("E")
@@ -325,3 +331,76 @@ def test_each_lane_has_its_own_queue_limit() -> None:
         engine.send()
     engine.generate()
     engine.embed()
+
+
+class Overlap:
+    """A step loop in its own thread. From the second text on, each waits until the next pass has begun."""
+
+    def __init__(self, *, fails_at: int | None = None) -> None:
+        model = FakeModel(context=4096)
+        runner = FakeRunner(model)
+        loaded = LoadedModel(model, runner, FakeEmbedder().limits, FakeEmbedder)
+        lanes = loaded.lanes(EngineConfig(model=""))
+        self.loop = StepLoop(lanes.values(), self._publish, Progress())
+        self.waited: list[bool] = []
+        self.ended = threading.Event()
+        self._lane = lanes[GenerationRequest]
+        self._fails_at = fails_at
+        self._passes = self._texts = 0
+        self._begun = threading.Condition()
+        runner.on_pass = self._note_pass
+
+    def generate(self, max_tokens: int) -> None:
+        asked = request("hello", max_tokens=max_tokens, stream=True)
+        self.loop.add(self._lane, at_once(self._lane.admit(1, asked)), lambda: None)
+
+    def _note_pass(self, _plan: StepPlan) -> None:
+        with self._begun:
+            self._passes += 1
+            self._begun.notify()
+
+    def _publish(self, news: Iterable[tuple[int, Event]], _metrics: EngineMetrics) -> None:
+        for _, event in news:
+            if isinstance(event, Text):
+                self._note_text()
+            elif isinstance(event, Finished):
+                self.ended.set()
+
+    def _note_text(self) -> None:
+        self._texts += 1
+        if self._texts == self._fails_at:
+            raise EngineFault("the pipe has gone")
+        if self._texts > 1:
+            with self._begun:
+                self.waited.append(self._begun.wait_for(lambda: self._passes > self._texts, GUARD))
+
+
+def test_texts_are_sent_while_the_next_pass_runs() -> None:
+    overlap = Overlap()
+    overlap.generate(max_tokens=12)
+    thread = threading.Thread(target=overlap.loop.run)
+    thread.start()
+    assert overlap.ended.wait(GUARD)
+    overlap.loop.stop()
+    thread.join(GUARD)
+    assert not thread.is_alive()
+    assert overlap.waited == [True] * 10
+
+
+def test_an_error_while_the_next_pass_runs_ends_the_loop() -> None:
+    overlap = Overlap(fails_at=3)
+    overlap.generate(max_tokens=500)
+    with pytest.raises(EngineFault, match="the pipe has gone"):
+        overlap.loop.run()
+
+
+def test_a_pass_whose_rows_have_all_ended_is_aborted() -> None:
+    engine = Engine()
+    aborted: list[bool] = []
+    engine.runner.on_pass = lambda _plan: aborted.append(engine.runner.aborted.is_set())
+    key = engine._add(engine._generations, request("ab", max_tokens=50, stop=("z",), stream=True))
+    engine.drain()
+    engine.step()
+    assert engine.ended(key)
+    assert aborted[-1:] == [True]
+    assert not any(aborted[:-1])

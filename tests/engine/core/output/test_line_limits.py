@@ -36,7 +36,12 @@ def test_a_line_break_after_the_time_ends_the_text() -> None:
 
 
 def accept(sequence: Sequence, *texts: str) -> list[Text | Finished | None]:
-    return [sequence.accept(Token(ord(text[0]), text.encode(), ends=False)) for text in texts]
+    events = []
+    for text in texts:
+        token = Token(ord(text[0]), text.encode(), ends=False)
+        sequence.append(token)
+        events.append(sequence.accept(token))
+    return events
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -1,0 +1,177 @@
+"""Steps that start before the result of the last one is applied."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from engine.core.step import DrawFailure, Outcome, StepPlan, StepResult
+from engine.events import Finished, FinishReason, Released, Text
+from engine.request import Sampling
+from engine.testing.fake_model import FakeModel
+from engine.testing.fake_runner import FakeRunner
+from tests.engine.driver import Driver
+
+LONG = 100
+
+
+def decoding(*prompts: str, driver: Driver | None = None, **fields: Any) -> Driver:
+    """Start requests, and step until the next step is known before the result of the last one is applied."""
+    driver = driver or Driver(ahead=True)
+    for prompt in prompts:
+        driver.add(prompt, **{"max_tokens": LONG, "stream": True, **fields})
+    while driver.following is None:
+        driver.step()
+    return driver
+
+
+def rows(plan: StepPlan) -> list[tuple[int, int, bool]]:
+    return [(chunk.seq_id, chunk.start, chunk.sample) for chunk in plan.chunks]
+
+
+def test_the_next_step_has_the_same_rows_one_token_further() -> None:
+    driver = decoding("one", "two")
+    before, following = driver.plans[-1], driver.following
+    assert following is not None
+    assert rows(following) == [(seq_id, start + 1, sample) for seq_id, start, sample in rows(before)]
+
+
+def test_the_news_of_a_step_come_while_the_next_one_runs() -> None:
+    driver = decoding("one")
+    seen: list[int] = []
+
+    def texts() -> int:
+        return sum(isinstance(event, Text) for event in driver.news[1])
+
+    before = texts()
+    driver.step(lambda: seen.append(texts()))
+    assert (seen, texts()) == ([before], before + 1)
+
+
+def test_texts_are_those_of_steps_one_after_another() -> None:
+    told = []
+    for ahead in (False, True):
+        driver = Driver(ahead=ahead)
+        for prompt in ("one", "two", "three"):
+            driver.add(prompt, max_tokens=20, stop=("q",), stream=True)
+        driver.drain()
+        told.append([(driver.text(key), driver.last(key)) for key in (1, 2, 3)])
+    alone, ahead_of = told
+    assert [text for text, _ in alone] == [text for text, _ in ahead_of]
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7])
+def test_no_row_is_computed_behind_a_limit(limit: int) -> None:
+    computed = []
+    for ahead in (False, True):
+        driver = Driver(ahead=ahead)
+        driver.add("one", max_tokens=limit)
+        driver.drain()
+        computed.append(sum(plan.tokens for plan in driver.plans))
+    assert computed[0] == computed[1]
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(lambda driver: driver.add("new"), id="a request comes"),
+        pytest.param(lambda driver: driver.cancel(1), id="a request is cancelled"),
+    ],
+)
+def test_a_change_is_seen_before_the_step_after_the_running_one(happens: Callable[[Driver], None]) -> None:
+    driver = decoding("one", "two")
+    driver.step(lambda: happens(driver))
+    assert driver.following is None
+
+
+def test_requests_that_find_no_slot_do_not_delay_the_next_step() -> None:
+    driver = decoding("one", "two", driver=Driver(FakeModel(slots=2), ahead=True))
+    driver.add("waits")
+    driver.step()
+    assert driver.following is not None
+
+
+def test_a_waiting_request_gets_the_slot_of_one_with_several() -> None:
+    driver = decoding("one", driver=Driver(FakeModel(slots=2), ahead=True), n=2, client="greedy")
+    driver.add("waits", client="other")
+    driver.step()
+    assert driver.following is None
+    driver.step()
+    assert {chunk.sequence.request.client for chunk in driver.plans[-1].chunks} == {"other"}
+
+
+def test_a_failed_draw_is_no_token() -> None:
+    driver = decoding("one")
+    plan = driver.plans[-1]
+    driver.apply()
+    assert driver.following is not None
+    result = driver.run.run(driver.following)
+    failed = StepResult(Outcome.DONE, ((DrawFailure("no token"),),), result.seconds)
+    tokens = len(plan.chunks[0].sequence.tokens)
+    assert driver.scheduler.follow_up(driver.following, failed) is None
+    driver.scheduler.apply(driver.following, failed)
+    assert len(plan.chunks[0].sequence.tokens) == tokens
+    assert 1 not in driver.scheduler
+
+
+def test_a_stop_string_ends_a_request_while_a_row_is_computed_in_vain() -> None:
+    driver = decoding("ab", stop=("z",))
+    while not isinstance(driver.last(1), Finished):
+        driver.step()
+    end = driver.last(1)
+    assert isinstance(end, Finished)
+    assert (end.reason, driver.text(1)) == (FinishReason.STOP, "kcjs")
+    driver.drain()
+    [slot] = [slot for slot in driver.ledger.slots if slot.cached]
+    assert driver.run.cells[slot.seq_id] == slot.cached == list(b"abkcjs")
+
+
+def test_the_row_in_vain_ends_no_neighbour() -> None:
+    driver = Driver(ahead=True)
+    stopped = driver.add("ab", max_tokens=LONG, stop=("z",), stream=True)
+    other = driver.add("mn", max_tokens=12, stream=True)
+    driver.drain()
+    assert driver.text(stopped) == "kcjs"
+    assert len(driver.text(other)) == driver.last(other).tokens == 12  # type: ignore[union-attr]
+
+
+def test_a_model_that_cannot_drop_a_cell_computes_no_row_in_vain() -> None:
+    driver = Driver(FakeModel(can_trim=False, max_draft=0), ahead=True)
+    driver.add("ab", max_tokens=LONG, stop=("z",), stream=True)
+    driver.drain()
+    assert driver.text(1) == "kcjs"
+    assert [plan.tokens for plan in driver.plans] == [2, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("applied", [False, True])
+def test_a_cancel_frees_the_cells_after_the_running_step(applied: bool) -> None:
+    driver = decoding("one", "two")
+    key = 1
+
+    def hang_up() -> None:
+        if applied:
+            driver.apply()
+        driver.cancel(key)
+
+    driver.step(hang_up)
+    driver.step()
+    released = driver.last(key)
+    assert isinstance(released, Released)
+    assert released.wasted == (1 if applied else 2)  # the row that runs, and the one whose token is not sent
+    assert released.freed > 0
+    assert {chunk.sequence.request.id for chunk in driver.plans[-1].chunks} == {"test"}
+    assert len(driver.plans[-1].chunks) == 1
+
+
+def test_adapters_of_a_step_are_those_of_the_next() -> None:
+    driver = decoding("one", adapters=((0, 1.0),), sampling=Sampling(ignore_eos=True))
+    assert driver.following is not None
+    assert driver.following.adapters == driver.plans[-1].adapters == ((0, 1.0),)
+
+
+def test_a_full_cache_ends_the_row_of_steps() -> None:
+    model = FakeModel(slots=3, context=256, pool=256)
+    driver = decoding("x" * 60, "y" * 60, "z" * 60, driver=Driver(model, FakeRunner(model), ahead=True))
+    driver.drain()
+    assert driver.scheduler.metrics().preempted > 0
+    assert all(isinstance(driver.last(key), Finished) for key in (1, 2, 3))
