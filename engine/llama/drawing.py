@@ -39,6 +39,7 @@ class Drawer:
         )
         self._tokens: tuple[dict[int, Token], dict[int, Token]] = {}, {}
         self._samplers: dict[Sequence, SequenceSampler] = {}
+        self._best_except: dict[Sequence, frozenset[int]] = {}  # for those that need no sampler
         self._mask_workers = ThreadPoolExecutor(_MASK_THREADS, "masks")
 
     def close(self) -> None:
@@ -49,6 +50,7 @@ class Drawer:
 
     def forget(self, sequence: Sequence) -> None:
         """Free the sampler of a sequence. Repeatable."""
+        self._best_except.pop(sequence, None)
         if sampler := self._samplers.pop(sequence, None):
             sampler.close()
 
@@ -73,6 +75,9 @@ class Drawer:
     def draw(self, sequence: Sequence, output: Output) -> Draw:
         """Draw a token for one sequence. Its failure does not affect the other sequences."""
         logits, best, ids = output
+        others = self._best_except.get(sequence)
+        if others is not None and best not in others and ids is None and math.isfinite(logits[best]):
+            return self._token(best, special=sequence.request.show_special)
         count = sequence.request.logprobs
         unchanged = None if count is None else logits.copy()
         try:
@@ -117,6 +122,9 @@ class Drawer:
             constraint=self._constraint(sequence.grammar),
             keeps=sequence.request.sampled_logprobs,
         )
+        others = sampler.takes_best_except
+        if others is not None and sequence.request.logprobs is None and sequence.reasoning is None:
+            self._best_except[sequence] = others
         return sampler
 
     def _constraint(self, grammar: object | None) -> Constraint | None:

@@ -119,6 +119,14 @@ class SequenceSampler:
         self._drawn += 1
         return int(ids[self._token_sampler.sample(logits, best)])
 
+    @property
+    def takes_best_except(self) -> frozenset[int] | None:
+        """Tokens besides which each draw is the best token, whatever was drawn before; None if it may be another."""
+        adjusts = self._constraint or self._penalties or self._biases.size
+        if adjusts or self._keeps or self._sampling.min_tokens or not self._greedy:
+            return None
+        return self._ends.tokens
+
     def kept(self) -> Logits:
         """Return the logits that the samplers left in the last draw, minus infinity for tokens that they dropped."""
         logits = np.full(len(self._candidates.all_ids), -math.inf, np.float32)
