@@ -29,10 +29,14 @@ class DrawError(Exception):
 
 
 class Candidates:
-    """Room for every token of a vocabulary. All sequences share one, because draws come one after another."""
+    """Room for every token of a vocabulary. All sequences share one, because draws come one after another.
+
+    Memory of the system's for each draw would take a page fault for every 1,024 numbers.
+    """
 
     def __init__(self, vocabulary: int) -> None:
         self.all_ids: Ids = np.arange(vocabulary, dtype=np.int32)
+        self.weights: Logits = np.empty(vocabulary, np.float32)
         rows = self._rows = np.empty(vocabulary, _ROW)
         self._ids, self._logits = rows["id"], rows["logit"]
         self._array = llama_cpp.llama_token_data_array()

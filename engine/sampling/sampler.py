@@ -13,14 +13,15 @@ import numpy as np
 from engine.request import Sampling
 from engine.sampling import penalties
 from engine.sampling.candidates import DrawError, Ids, Logits
-from engine.sampling.chain_sampling import ChainSampling
 from engine.sampling.constraint import Constraint
-from engine.sampling.greedy import Greedy, is_greedy
 from engine.sampling.penalties import Penalties
 from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler_order import active_samplers
-from engine.sampling.token_sampler import TokenSampler
-from engine.sampling.truncated_sampling import TruncatedSampling, can_truncate
+from engine.sampling.token_samplers.chain_sampling import ChainSampling
+from engine.sampling.token_samplers.greedy import Greedy, is_greedy
+from engine.sampling.token_samplers.token_sampler import TokenSampler
+from engine.sampling.token_samplers.truncated_sampling import TruncatedSampling, can_truncate
+from engine.sampling.token_samplers.whole_sampling import WholeSampling
 
 _SEED_BITS = 32
 _STAND_IN_SEED = 0x5EED5EED
@@ -219,7 +220,8 @@ def _token_sampler(
     if is_greedy(sampling, active):
         return Greedy()
     if can_truncate(sampling, active) and not keeps:
-        return TruncatedSampling(sampling, active, _seed(seed), resources)
+        kind = TruncatedSampling if set(active) - {"temperature"} else WholeSampling
+        return kind(sampling, active, _seed(seed), resources)
     return ChainSampling(sampling, active, _seed(seed), prompt, resources)
 
 

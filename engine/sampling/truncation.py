@@ -15,6 +15,8 @@ _SLACK = 1e-3  # in logits; covers the rounding of llama.cpp's min_p, which runs
 _FIRST_DEPTH = 4.0
 _UNDERFLOW = 104.0  # in logits below the best; exp gives 0 there in single precision
 _GROUP = 64
+_ID_BITS = np.uint64(32)
+_ID_MASK = np.uint64(2**32 - 1)
 
 
 def top_k(logits: Logits, count: int) -> Ids:
@@ -62,9 +64,19 @@ def nucleus(logits: Logits, top_p: float) -> Ids:
     while weights[head].sum(dtype=np.float64) < wanted and depth < _UNDERFLOW:
         depth *= 2
         head = _at_least(logits, -depth)
-    descending = head[np.argsort(-logits[head], kind="stable")]
+    descending = _descending(head, logits[head])
     mass = np.cumsum(weights[descending], dtype=np.float64)
     return descending[: int(np.searchsorted(mass, wanted)) + 1]
+
+
+def _descending(ids: Ids, logits: Logits) -> Ids:
+    """Return ids by their logits, of which none is above 0: the highest first, the lowest id first of equal ones.
+
+    Depths are not negative, so that their bits have the same order, and a depth with its id is one number. numpy sorts
+    numbers six times as fast as it finds their order.
+    """
+    depths = np.abs(logits).view(np.uint32).astype(np.uint64)
+    return (np.sort(depths << _ID_BITS | ids.astype(np.uint64)) & _ID_MASK).astype(np.int32)
 
 
 def _at_least(logits: Logits, floor: float) -> Ids:

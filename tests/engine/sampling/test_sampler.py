@@ -14,13 +14,13 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.request import Sampling
-from engine.sampling import truncated_sampling as module
 from engine.sampling.candidates import Candidates, DrawError, Ids, Logits
 from engine.sampling.chain import SamplerChain
 from engine.sampling.dry import DryTemplates
 from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler import SequenceSampler
 from engine.sampling.sampler_order import DEFAULT
+from engine.sampling.token_samplers import whole_sampling as module
 from tests.c_calls import count_calls
 from tests.engine.sampling.draws import next_token
 
@@ -200,7 +200,10 @@ def softmax(logits: Logits) -> NDArray[np.float64]:
 
 
 @pytest.mark.parametrize("temperature", [0.2, 1.0, 1.7])
-def test_a_plain_draw_in_two_stages_has_the_probabilities_of_one(temperature: float) -> None:
+def test_a_plain_draw_in_two_stages_has_the_probabilities_of_one(
+    temperature: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LIKELY", 0)
     sampling = Sampling(temperature=temperature)
     logits = make_logits(LARGE, 3)
     expected = softmax(logits / np.float32(temperature))
@@ -229,6 +232,25 @@ def test_plain_draws_come_as_often_as_they_should() -> None:
     assert counts.keys() <= shares.keys()
     square = sum((counts[token] - draws * share) ** 2 / (draws * share) for token, share in shares.items())
     assert square < 16.3, "chi-square with 3 degrees of freedom, once in 1,000"
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.5])
+def test_plain_draws_take_unlikely_tokens_as_often_as_they_should(temperature: float) -> None:
+    depths = np.full(LARGE, 9.95)  # all below the floor, which is at the logarithm of their number
+    depths[LARGE // 2 :] = 11.0
+    depths[5] = 0.0
+    logits = (temperature * (30.0 - depths)).astype(np.float32)
+    weights = np.exp(-depths)
+    shares = np.array([1.0, weights[6 : LARGE // 2].sum() + 5 * weights[6], weights[LARGE // 2 :].sum()])
+    sampler = make(Sampling(temperature=temperature), 3, LARGE)
+    draws = 3000
+    tokens = np.array([next_token(sampler, logits.copy()) for _ in range(draws)])
+    sampler.close()
+    others = tokens[tokens != 5]
+    counts = np.array([draws - len(others), (others < LARGE // 2).sum(), (others >= LARGE // 2).sum()])
+    expected = draws * shares / shares.sum()
+    assert ((counts - expected) ** 2 / expected).sum() < 13.8, "chi-square with 2 degrees of freedom, once in 1,000"
+    assert len(set(others.tolist())) > len(others) * 0.9
 
 
 @pytest.mark.parametrize("vocabulary", [SMALL, LARGE])

@@ -11,7 +11,7 @@ from engine.request import Sampling
 from engine.sampling.candidates import Ids, Logits
 from engine.sampling.chain import SamplerChain
 from engine.sampling.resources import SamplerResources
-from engine.sampling.token_sampler import TokenSampler
+from engine.sampling.token_samplers.token_sampler import TokenSampler
 from engine.sampling.truncation import above_min_p, nucleus, top_k
 
 if TYPE_CHECKING:
@@ -19,17 +19,13 @@ if TYPE_CHECKING:
 
 _TRUNCATING = ("top_k", "top_p", "min_p", "temperature")
 """Samplers that depend only on the candidates above a threshold, if they run in this order."""
-_BLOCK = 512
-"""Tokens. About the square root of a large vocabulary, which makes both stages of a full draw short."""
-_FEW = 8 * _BLOCK
-"""Tokens. For up to this many, two stages are no faster than llama.cpp's draw."""
 
 
 class TruncatedSampling(TokenSampler):
     """llama.cpp's chain of top_k, top_p, min_p and temperature, on the candidates that truncation leaves."""
 
     def __init__(self, sampling: Sampling, active: Iterable[str], seed: int, resources: SamplerResources) -> None:
-        """Make the chain. `active` names samplers of `_TRUNCATING` in that order; the others are off."""
+        """Make the chain. `active` names samplers of `_TRUNCATING` in that order, not only the last; others are off."""
         self._candidates = resources.candidates
         self._top_k = sampling.top_k if "top_k" in active else 0
         self._top_p = sampling.top_p if "top_p" in active else 1.0
@@ -43,13 +39,11 @@ class TruncatedSampling(TokenSampler):
             ids = top_k(logits, self._top_k)
             return self._sample(ids, logits[ids] - logits[best])
         if self._top_p < 1:
-            logits = logits - logits[best]
+            logits -= logits[best]
             ids = nucleus(logits, self._top_p)
             return self._sample(ids, logits[ids])
-        if self._min_p > 0:
-            ids = above_min_p(logits, self._min_p, float(logits[best]))
-            return self._sample(ids, logits[ids] - logits[best])
-        return self._sample_all(logits - logits[best])
+        ids = above_min_p(logits, self._min_p, float(logits[best]))
+        return self._sample(ids, logits[ids] - logits[best])
 
     @override
     def accept(self, token: int) -> None:
@@ -59,22 +53,6 @@ class TruncatedSampling(TokenSampler):
     def close(self) -> None:
         self._chain.close()
 
-    def _sample_all(self, logits: Logits) -> int:
-        """Draw from the whole distribution, by logits relative to the best.
-
-        The first stage draws a block of the vocabulary by its mass, the second a token by its share of that mass. Each
-        token has the same probability as in one draw from all, for a tenth of the work.
-        """
-        ids = self._candidates.all_ids
-        with np.errstate(over="ignore", divide="ignore"):
-            logits = logits / self._temperature
-            if len(ids) > _FEW:
-                starts = ids[::_BLOCK]
-                masses = np.log(np.add.reduceat(np.exp(logits), starts))
-                start = self._sample(starts, masses)
-                ids = ids[start : start + _BLOCK]
-        return self._sample(ids, logits[ids])
-
     def _sample(self, ids: Ids, logits: Logits) -> int:
         return self._candidates.sample(self._chain, ids, logits)
 
@@ -83,9 +61,8 @@ class TruncatedSampling(TokenSampler):
         if self._top_k > 0:
             yield llama_cpp.llama_sampler_init_top_k(self._top_k)
             yield llama_cpp.llama_sampler_init_top_p(self._top_p, 1)
-        if self._top_k > 0 or self._top_p < 1 or self._min_p > 0:
-            yield llama_cpp.llama_sampler_init_min_p(self._min_p, 1)
-            yield llama_cpp.llama_sampler_init_temp(self._temperature)
+        yield llama_cpp.llama_sampler_init_min_p(self._min_p, 1)
+        yield llama_cpp.llama_sampler_init_temp(self._temperature)
         yield llama_cpp.llama_sampler_init_dist(seed)
 
 

@@ -7,7 +7,7 @@ from engine.request import Sampling
 from engine.sampling import penalties
 from engine.sampling.candidates import Logits
 from engine.sampling.sampler_order import MIROSTAT
-from engine.sampling.token_sampler import TokenSampler
+from engine.sampling.token_samplers.token_sampler import TokenSampler
 
 
 class Greedy(TokenSampler):

@@ -12,7 +12,7 @@ from engine.sampling.candidates import Logits
 from engine.sampling.chain import SamplerChain
 from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler_order import MIROSTAT
-from engine.sampling.token_sampler import TokenSampler
+from engine.sampling.token_samplers.token_sampler import TokenSampler
 from engine.sampling.truncation import nonzero, possible
 
 if TYPE_CHECKING:

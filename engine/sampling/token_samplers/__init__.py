@@ -1,0 +1,1 @@
+"""The last stage of a draw: from adjusted logits to one token."""
