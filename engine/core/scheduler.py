@@ -153,6 +153,8 @@ class Scheduler:
         """Process the result of a step and return the news."""
         appended, self._appended = plan is self._appended, None
         followed = appended and self._following is not None
+        if not followed:
+            self._following = None
         cancelled = self.in_step.ended if followed else self.in_step.end()
         self._counters.count(plan, result)
         self._adapter_turns.observe(plan, result)
@@ -215,25 +217,22 @@ class Scheduler:
                 group.started = True
                 self._outbox.news.append((group.key, Started()))
 
+    def _may_start(self) -> bool:
+        """Return whether `_admit` may start a waiting sequence."""
+        if not len(self._queue) or (self._crowded and self._running):
+            return False
+        return self._has_cells() and (self._ledger.free > 0 or self._rival() is not None)
+
     def _has_cells(self) -> bool:
         """Return whether there are cells for the next sequence, so that it preempts none."""
         sequence = self._queue.next_sequence
         return not self._running or sequence is None or self._ledger.has_room(sequence, self._running)
 
     def _find_slot(self) -> bool:
-        """Return whether a slot is free. If not, a waiting request takes one from a request of another client.
-
-        That request keeps at least one sequence. The one with the fewest cells is preempted.
-        """
+        """Return whether a slot is free, after the rival of a waiting request is preempted if there is one."""
         if self._ledger.free:
             return True
-        client = self._queue.next_client
-        rivals = (
-            sequence
-            for sequence, group in self._running.items()
-            if client is not None and group.client != client and len(group.running) > 1
-        )
-        sequence = min(rivals, key=lambda sequence: sequence.computed, default=None)
+        sequence = self._rival()
         if sequence is None:
             return False
         group = self._running[sequence]
@@ -242,6 +241,19 @@ class Scheduler:
         self._counters.preempted += 1
         self._queue.give_way(group)
         return True
+
+    def _rival(self) -> Sequence | None:
+        """Return the sequence that gives its slot to a waiting request of another client: the one with fewest cells.
+
+        Its request keeps at least one sequence.
+        """
+        client = self._queue.next_client
+        rivals = (
+            sequence
+            for sequence, group in self._running.items()
+            if client is not None and group.client != client and len(group.running) > 1
+        )
+        return min(rivals, key=lambda sequence: sequence.computed, default=None)
 
     def _only_generates(self, plan: StepPlan, result: StepResult) -> bool:
         """Return whether a step has drawn one token for each running sequence, after its prompt."""
@@ -252,27 +264,24 @@ class Scheduler:
             and len(plan.chunks) == len(self._running)
             and self.in_step.complete
             and not self._outbox
-            and (plan is self._following or self._generate(chunk.sequence for chunk in plan.chunks))
+            and (plan is self._following or self._generate(plan.chunks))
         )
 
-    def _generate(self, sequences: Iterable[Sequence]) -> bool:
-        """Return whether sequences are behind their prompts, and can drop a cell if they end too late."""
+    def _generate(self, chunks: Iterable[Chunk]) -> bool:
+        """Return whether all chunks draw, behind their prompts, and can drop a cell if they end too late."""
         can_trim = self._ledger.traits.can_trim
-        return all((can_trim or not one.ends_by_text) and not one.unread for one in sequences)
-
-    def _may_start(self) -> bool:
-        """Return whether a waiting sequence may start before the next step."""
-        return len(self._queue) > 0 and (
-            self._ledger.free > 0 or any(len(group.running) > 1 for group in self._running.values())
+        return all(
+            chunk.sample and not chunk.sequence.unread and (can_trim or not chunk.sequence.ends_by_text)
+            for chunk in chunks
         )
 
     def _append_all(self, plan: StepPlan, result: StepResult) -> bool:
-        """Append the tokens of a step that only generates. Return whether no token or limit ends a sequence."""
+        """Append the tokens of a step that only generates. Return whether none ends a sequence or fills its slot."""
         goes_on = True
         for chunk, (draw,) in zip(plan.chunks, result.draws, strict=True):
             sequence = chunk.sequence
             sequence.advance(1, result.seconds)
-            if isinstance(draw, DrawFailure) or sequence.append(draw):
+            if isinstance(draw, DrawFailure) or sequence.append(draw) or sequence.full:
                 goes_on = False
         return goes_on
 

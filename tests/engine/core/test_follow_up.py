@@ -49,15 +49,43 @@ def test_the_news_of_a_step_come_while_the_next_one_runs() -> None:
 
 
 def test_texts_are_those_of_steps_one_after_another() -> None:
-    told = []
+    texts = []
     for ahead in (False, True):
         driver = Driver(ahead=ahead)
         for prompt in ("one", "two", "three"):
             driver.add(prompt, max_tokens=20, stop=("q",), stream=True)
         driver.drain()
-        told.append([(driver.text(key), driver.last(key)) for key in (1, 2, 3)])
-    alone, ahead_of = told
-    assert [text for text, _ in alone] == [text for text, _ in ahead_of]
+        texts.append([driver.text(key) for key in (1, 2, 3)])
+    alone, ahead_of = texts
+    assert alone == ahead_of
+
+
+def test_a_full_slot_discards_tokens_between_steps() -> None:
+    texts = []
+    for ahead in (False, True):
+        driver = Driver(FakeModel(slots=2, context=32, shifts=True), ahead=ahead)
+        for prompt in ("the quick brown fox", "jumps"):
+            driver.add(prompt, max_tokens=LONG)
+        driver.drain()
+        texts.append([driver.text(key) for key in (1, 2)])
+    alone, ahead_of = texts
+    assert alone == ahead_of
+    assert list(map(len, alone)) == [LONG, LONG]
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("size", range(2, 16))
+def test_a_slot_that_a_stop_string_fills_discards_nothing(size: int, ahead: bool) -> None:
+    model = FakeModel(slots=1, context=32, shifts=True)
+    full = Driver(model)
+    full.add("a" * (32 - size), max_tokens=size)
+    full.drain()
+    driver = Driver(model, ahead=ahead)
+    driver.add("a" * (32 - size), max_tokens=LONG, stop=(full.text(1)[-2:],))
+    driver.drain()
+    end = driver.last(1)
+    assert isinstance(end, Finished)
+    assert (end.reason, end.discarded) == (FinishReason.STOP, 0)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7])
@@ -88,6 +116,13 @@ def test_requests_that_find_no_slot_do_not_delay_the_next_step() -> None:
     driver = decoding("one", "two", driver=Driver(FakeModel(slots=2), ahead=True))
     driver.add("waits")
     driver.step()
+    assert driver.following is not None
+
+
+def test_choices_that_wait_for_others_of_their_client_do_not_delay_the_next_step() -> None:
+    driver = decoding("one", driver=Driver(FakeModel(slots=2), ahead=True), n=3)
+    driver.step()
+    assert driver.scheduler.metrics().waiting == 1
     assert driver.following is not None
 
 
@@ -175,3 +210,23 @@ def test_a_full_cache_ends_the_row_of_steps() -> None:
     driver.drain()
     assert driver.scheduler.metrics().preempted > 0
     assert all(isinstance(driver.last(key), Finished) for key in (1, 2, 3))
+
+
+def test_a_preempted_sequence_draws_again_once_its_last_tokens_are_computed() -> None:
+    driver = Driver(FakeModel(slots=3, context=256), ahead=True)
+    private = {"cache_prompt": False}
+    stays = driver.add("stays", max_tokens=LONG, client="stays", **private)
+    greedy = driver.add("x" * 30, n=2, max_tokens=8, client="greedy", **private)
+    while driver.following is None or len(driver.plans[-1].chunks) < driver.model.info.slots:
+        driver.step()
+    for _ in range(2):
+        driver.step()
+    others = [driver.add("y" * 31, max_tokens=3, client="other", **private)]
+    for _ in range(3):
+        driver.step()
+    others += [driver.add("z" * 32, max_tokens=5, client="third", **private)]
+    driver.drain()
+    assert driver.scheduler.metrics().preempted == 1
+    again = [chunk for plan in driver.plans if plan.decode for chunk in plan.chunks if not chunk.sample]
+    assert any(chunk.start >= chunk.sequence.prompt for chunk in again)
+    assert all(isinstance(driver.last(key), Finished) for key in (stays, greedy, *others))

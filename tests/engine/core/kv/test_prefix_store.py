@@ -269,14 +269,15 @@ class Crowd:
         self._open[key] = at
 
 
+@pytest.mark.parametrize("ahead", [True, False])
 @pytest.mark.parametrize("can_trim", [True, False])
 @pytest.mark.parametrize(("room", "capacity"), [(10**6, None), (700, None), (10**6, 900)])
 @pytest.mark.parametrize("budget", first(1, [bytes_of(420) + 8 * partial_bytes_of(0), 4 * bytes_of(300), 10**6]))
 def test_random_conversations_have_right_cells_and_counted_bytes(
-    budget: int, room: int, capacity: int | None, can_trim: bool
+    budget: int, room: int, capacity: int | None, can_trim: bool, ahead: bool
 ) -> None:
     model = FakeModel(slots=3, context=512, can_trim=can_trim)
-    driver = Driver(model, FakeRunner(model, capacity=capacity), store_budget=budget)
+    driver = Driver(model, FakeRunner(model, capacity=capacity), store_budget=budget, ahead=ahead)
     driver.run.room = room
     crowd = Crowd(driver, seed=budget + room)
     for _ in range(600):
