@@ -47,9 +47,15 @@ class Background:
 
     def _run(self) -> None:
         while work := self._begun.get():
-            try:
-                work()
-            except BaseException as error:  # noqa: BLE001 - raised by `wait`
-                self._done.put(error)
-            else:
-                self._done.put(None)
+            error = _try(work)
+            del work  # it has a plan and its sequences, and the wait for the next one may be long
+            self._done.put(error)
+
+
+def _try(work: Work) -> BaseException | None:
+    """Do a piece of work. Return the error that it raised."""
+    try:
+        work()
+    except BaseException as error:  # noqa: BLE001 - raised by `wait`
+        return error
+    return None

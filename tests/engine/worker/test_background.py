@@ -1,6 +1,7 @@
 """The thread that works while another one waits for a device."""
 
 import threading
+import weakref
 
 import pytest
 
@@ -33,6 +34,20 @@ def test_a_wait_without_work_returns_at_once() -> None:
         background.begin(lambda: None)
         background.wait()
         background.wait()
+
+
+def test_finished_work_is_forgotten() -> None:
+    class Result:
+        def apply(self) -> None:
+            pass
+
+    result = Result()
+    left = weakref.ref(result)
+    with Background("aside") as background:
+        background.begin(result.apply)
+        background.wait()
+        del result
+        assert left() is None
 
 
 def test_an_error_is_raised_by_the_wait_and_ends_nothing() -> None:
