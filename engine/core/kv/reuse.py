@@ -9,8 +9,8 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.core.kv.slot import Slot
 from engine.core.model import ModelTraits
 
-WORTH_COPYING = 16
-"""Tokens. Fewer are computed as fast as they are copied."""
+WORTH_COPYING = 8
+"""Tokens. For fewer, a copy saves little, and it delays other sequences too."""
 COPY_COST = 64
 """Cells. Copying so many takes about as long as computing one token. A copy costs by all cells of its source."""
 
