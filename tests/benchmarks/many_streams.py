@@ -68,13 +68,16 @@ def connect(port: int, tokens: int, number: int) -> Stream:
 
 
 def run(port: int, streams: int, tokens: int, until: float) -> tuple[list[Stream], float]:
-    """Run so many streams together, to their end or until so many of their tokens have arrived. Returns the seconds."""
+    """Run so many streams together, to their end, or until all are open and so many of their tokens have arrived.
+
+    Returns the streams and the seconds.
+    """
     opened: list[Stream] = []
     began = time.perf_counter()
     with selectors.DefaultSelector() as selector:
         numbers = iter(range(streams))
         left, received = streams, 0
-        while left and received < until:
+        while left and (len(opened) < streams or received < until):
             for number in itertools.islice(numbers, _CONNECTS_AT_ONCE):
                 opened.append(connect(port, tokens, number))
                 selector.register(opened[-1].sock, selectors.EVENT_READ, opened[-1])

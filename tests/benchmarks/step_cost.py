@@ -3,9 +3,9 @@
     python -m tests.benchmarks.step_cost [--model MODEL.gguf] [--rows 1,8,32] [--tokens 400] [--temperature 0]
         [--drafts]
 
-Without a model the runner computes nothing, so that the rest is the program alone. The engine's step loop and its
-writer run as in the engine process; another process reads the frames. With `--drafts` passes may have draft tokens, as
-they have by default in the program. Each figure is for passes with all rows:
+Without a model a pass computes nothing and takes 3 ms, as on a device, so that the rest is the program alone. The
+engine's step loop and its writer run as in the engine process; another process reads the frames. With `--drafts` passes
+may have draft tokens, as they have by default in the program. Each figure is for passes with all rows:
 
 - pause: from the return of one call of `llama_decode` to the next call; median and 99th percentile of the time, and the
   CPU time of the step thread
@@ -47,6 +47,8 @@ from engine.worker.pipes import MessageWriter
 from engine.worker.progress import Progress
 from tests.engine.driver import at_once
 
+PASS = 0.003
+"""Seconds of a pass without a model."""
 WARM = 20
 """Passes with all rows before the first that counts."""
 
@@ -60,7 +62,8 @@ class InstantRunner(FakeRunner):
         self._tokens = [Token(at, bytes([at]), False) for at in range(33, 127)]
 
     def decode(self) -> None:
-        """Stand for `llama_decode`."""
+        """Stand for `llama_decode` on a device."""
+        time.sleep(PASS)
 
     @override
     def run(self, plan: StepPlan) -> StepResult:
