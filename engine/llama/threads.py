@@ -3,9 +3,15 @@
 More threads are not always faster. They wait for each other many times in a step, so that one of them without a core
 delays all. The numbers are compared in trials: short windows of steps, by turns with the number in use and with the
 next lower or higher one. A trial comes at the start, later seldom, and soon after the time of a step has changed.
+
+Threads wait for each other equally often in steps of all sizes. So a larger step never needs fewer threads than a
+smaller one, and has no trial with fewer: one step of a long prompt with half of the threads would delay its neighbours
+by as much again.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 Ladder = tuple[int, ...]
 """Numbers of threads to choose from, in ascending order."""
@@ -39,7 +45,10 @@ def ladder(most: int) -> Ladder:
 
 
 class StepThreads:
-    """Chooses the threads of each step. Steps of about equally many rows are compared with each other."""
+    """Chooses the threads of each step. Steps of about equally many rows are compared with each other.
+
+    A size has no fewer threads than all smaller ones that had a trial.
+    """
 
     def __init__(self, *, single: Ladder, several: Ladder) -> None:
         """Start with the largest numbers.
@@ -64,8 +73,13 @@ class StepThreads:
         size = rows.bit_length()
         if size not in self._tuners:
             numbers = self._single if rows == 1 else self._several
-            self._tuners[size] = ThreadTuner(numbers, first_pause=0 if rows < _SMALL else _FIRST_PAUSE)
+            pause = 0 if rows < _SMALL else _FIRST_PAUSE
+            self._tuners[size] = ThreadTuner(numbers, first_pause=pause, least=partial(self._least, size))
         return self._tuners[size]
+
+    def _least(self, size: int) -> int:
+        """Return the most threads that are measured to be fastest for a smaller size; 0 without a measurement."""
+        return max((tuner.measured for smaller, tuner in self._tuners.items() if smaller < size), default=0)
 
 
 @dataclass(slots=True)
@@ -130,22 +144,30 @@ class _Trial:
 class ThreadTuner:
     """Chooses the threads of steps of one size."""
 
-    def __init__(self, numbers: Ladder, *, first_pause: int) -> None:
+    def __init__(self, numbers: Ladder, *, first_pause: int, least: Callable[[], int] = lambda: 0) -> None:
         """Start with the largest number.
 
         Args:
             numbers: the numbers to choose from; with one there is no choice.
             first_pause: windows before the first trial.
+            least: returns the smallest number that is worth a trial.
         """
         self._numbers = numbers
+        self._least = least
         self._level = len(numbers) - 1
         self._direction = -1
         self._window = _Window()
         self._trial: _Trial | None = None
+        self._trials = 0
         self._cost: float | None = None
         self._unit = 0.0
         self._pause = first_pause
         self._waited = 0.0
+
+    @property
+    def measured(self) -> int:
+        """The number that was the fastest in the last trial; 0 before the first one."""
+        return self._numbers[self._level] if self._trials else 0
 
     @property
     def threads(self) -> int:
@@ -175,14 +197,18 @@ class ThreadTuner:
         if slower or faster:
             self._direction = -1 if slower else 1
             self._pause = min(self._pause, _SHORTEST_PAUSE)
-        if self._waited >= self._pause * self._unit:
-            self._trial = _Trial(self._neighbour(), window)
+        if self._waited >= self._pause * self._unit and (level := self._neighbour()) is not None:
+            self._trial = _Trial(level, window)
 
-    def _neighbour(self) -> int:
-        """Return the next level in the direction of the search, which turns at both ends."""
-        if not 0 <= self._level + self._direction < len(self._numbers):
-            self._direction = -self._direction
-        return self._level + self._direction
+    def _neighbour(self) -> int | None:
+        """Return the next level in the direction of the search, which turns at both ends; None if there is none."""
+        least = self._least()
+        for direction in (self._direction, -self._direction):
+            level = self._level + direction
+            if 0 <= level < len(self._numbers) and self._numbers[level] >= least:
+                self._direction = direction
+                return level
+        return None
 
     def _decide(self, trial: _Trial) -> None:
         """Take the better number. The search goes on in the same direction after a change, and turns without one."""
@@ -196,5 +222,6 @@ class ThreadTuner:
             self._pause = min(max(self._pause * 2, _PAUSE), _LONGEST_PAUSE)
         self._cost = (trial.tried if better else trial.used).cost
         self._unit = trial.tried.seconds
+        self._trials += 1
         self._waited = 0.0
         self._trial = None

@@ -123,6 +123,31 @@ def test_sizes_are_measured_apart() -> None:
     assert (threads.choose(1), threads.choose(256)) == (1, 2)
 
 
+def test_larger_steps_are_not_tried_with_fewer_threads_than_smaller_ones_need() -> None:
+    threads = StepThreads(single=ladder(2), several=ladder(2))
+    used = set()
+    for _ in range(2000):
+        for rows, step in ((8, 0.1), (64, 0.5)):
+            number = threads.choose(rows)
+            threads.observe(rows, scaling(step)(number))
+            if rows == 64:
+                used.add(number)
+    assert used == {2}
+
+
+def test_larger_steps_follow_when_smaller_ones_need_fewer_threads() -> None:
+    threads = StepThreads(single=ladder(2), several=ladder(2))
+    used = []
+    for machine in (scaling, spinning):
+        for _ in range(500):
+            for rows, step in ((8, 0.01), (64, 0.05)):
+                number = threads.choose(rows)
+                threads.observe(rows, machine(step)(number))
+                used.append(number)
+    assert (threads.choose(8), threads.choose(64)) == (1, 1)
+    assert used[-200:].count(1) == 200
+
+
 def test_a_number_of_the_operator_is_fixed() -> None:
     threads = StepThreads(single=(2,), several=(3,))
     for _ in range(1000):
