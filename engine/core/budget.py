@@ -13,12 +13,17 @@ LARGEST = 2048
 _MEASURABLE = 32  # tokens
 _BAND = 512
 """Tokens. A token costs more the more tokens precede it, so rates are measured for each band of depths."""
+_SHARED_SECONDS = 8
+"""Duration of a step with several prompts, in decode steps. Each of them has its first token only after the step, and
+streams wait for it, while a decode step more costs an eighth of it."""
+_SHARED_CHUNKS = 2
+"""Smallest chunks for which several prompts may share a step in any case: short prompts share weight passes."""
 _RECENT = 5
 """Steps. The median of so many recent rates counts, so that one step that other processes delayed has no effect."""
 
 
 class PromptBudget:
-    """Measures the rate of prompt steps and sizes the next one for the target time."""
+    """Measures the rate of prompt steps and sizes the next one, for the target time and relative to decode steps."""
 
     def __init__(
         self, target_seconds: float, smallest: int = SMALLEST, *, tile: int = 1, largest: int = LARGEST
@@ -36,6 +41,7 @@ class PromptBudget:
         self._tile = tile
         self._largest = largest
         self._rates: dict[int, deque[float]] = {}
+        self._decodes: deque[float] = deque(maxlen=_RECENT)
 
     def observe(self, tokens: int, seconds: float, *, depth: int = 0) -> None:
         """Record a prompt step. Small steps are ignored, because the weight pass dominates their duration.
@@ -48,6 +54,21 @@ class PromptBudget:
         if tokens < min(self._smallest, _MEASURABLE) or seconds <= 0:
             return
         self._rates.setdefault(depth // _BAND, deque(maxlen=_RECENT)).append(tokens / seconds)
+
+    def observe_decode(self, seconds: float) -> None:
+        """Record a decode step."""
+        self._decodes.append(seconds)
+
+    def shared_tokens(self, depth: int) -> int:
+        """Return the maximum number of tokens of a step that computes several prompts, or parts of them.
+
+        Args:
+            depth: as in `observe`.
+        """
+        rate = self._rate(depth // _BAND)
+        if rate is None or not self._decodes:
+            return self._largest
+        return max(int(rate * _SHARED_SECONDS * median(self._decodes)), _SHARED_CHUNKS * self._smallest)
 
     def tokens(self, *, hurried: bool, depth: int = 0, steps: int = 1) -> int:
         """Return the number of tokens for the next prompt step.

@@ -80,7 +80,8 @@ class Planner:
         def first(depth: int) -> list[Part]:
             budget = self._budget.tokens(hurried=hurried, depth=depth, steps=turns)
             most = min(int(budget * _LAST_CHUNK), self._traits.largest_step)
-            return first_parts(parts(waiting, rides), budget, most, self._traits.prefill_tile)
+            shared = self._budget.shared_tokens(depth) if hurried else most
+            return first_parts(parts(waiting, rides), budget, most, self._traits.prefill_tile, shared)
 
         taken = first(waiting[0].computed)
         if (deepest := max(sequence.computed for sequence, _ in taken)) > waiting[0].computed:
@@ -136,7 +137,7 @@ def parts(prompts: Iterable[Sequence], rides: int) -> Iterator[Part]:
             room -= min(sequence.unscored, room)
 
 
-def first_parts(waiting: Iterable[Part], budget: int, most: int, tile: int) -> list[Part]:
+def first_parts(waiting: Iterable[Part], budget: int, most: int, tile: int, shared: int) -> list[Part]:
     """Return what a step computes: as many whole parts as it has room for, or a chunk of the first one.
 
     Args:
@@ -144,15 +145,16 @@ def first_parts(waiting: Iterable[Part], budget: int, most: int, tile: int) -> l
         budget: tokens of the step.
         most: tokens that it may have if it leaves no short rest, which would take longer in a step of its own.
         tile: as `ModelTraits.prefill_tile`.
+        shared: tokens that it may have with more than one part.
     """
     taken, total = list[Part](), 0
     for sequence, tokens in waiting:
         room = max(tokens, _WEIGHT_PASS) if taken else tokens
-        if taken and total + room > most:
+        if taken and total + room > min(most, shared):
             continue
         taken.append((sequence, tokens if room <= most else chunk_of(tokens, budget, most, tile)))
         total += room
-        if total >= budget:
+        if total >= min(budget, shared):
             break
     return taken
 

@@ -410,6 +410,7 @@ class Scheduler:
     def _learn_speed(self, plan: StepPlan, result: StepResult) -> None:
         """Record the duration of a step. A prompt step with scores is left out: its logits dominate its duration."""
         if plan.decode:
+            self._budget.observe_decode(result.seconds)
             drawn = sum(map(len, result.draws))
             accepted = drawn - len(result.draws)
             self._speculator.observe(plan.tokens, result.seconds, drawn=drawn, accepted=accepted)

@@ -76,6 +76,22 @@ def test_passes_without_a_measurement_are_ignored() -> None:
     assert budget.tokens(hurried=True) == 100
 
 
+def test_several_prompts_share_a_step_of_some_decode_steps_at_most() -> None:
+    budget = PromptBudget(10.0, smallest=16)
+    budget.observe(100, 0.1)
+    assert budget.shared_tokens(0) == LARGEST, "unmeasured"
+    for seconds in (0.02, 0.02, 5.0):
+        budget.observe_decode(seconds)
+    assert budget.shared_tokens(0) == 160
+
+
+def test_short_prompts_share_a_step_however_fast_a_decode_step_is() -> None:
+    budget = PromptBudget(10.0, smallest=16)
+    budget.observe(100, 0.1)
+    budget.observe_decode(1e-6)
+    assert budget.shared_tokens(0) == 32
+
+
 class Attending(FakeRunner):
     """A runner that takes a millisecond per token, and one more for each thousand tokens before it."""
 

@@ -7,6 +7,7 @@ import pytest
 
 from engine.core.budget import LARGEST
 from engine.core.planner import chunk_of
+from engine.core.scheduler import Scheduler
 from engine.core.step import StepPlan, StepResult
 from engine.events import Finished
 from engine.llama.memory.parameters import BATCH_ROWS
@@ -144,6 +145,33 @@ def test_shallow_prompts_share_a_step() -> None:
         driver.add(letter * 17, max_tokens=1)
     driver.drain()
     assert [len(step) for step in chunks(driver)[:2]] == [4, 4]
+
+
+class Weightless(FakeRunner):
+    """A runner whose steps take a millisecond for each token, and decode steps a given time more."""
+
+    def __init__(self, model: FakeModel, decode: float) -> None:
+        super().__init__(model)
+        self.decode = decode
+
+    def run(self, plan: StepPlan) -> StepResult:
+        return replace(super().run(plan), seconds=0.001 * plan.tokens + (self.decode if plan.decode else 0.0))
+
+
+@pytest.mark.parametrize(("decode", "prompts_of_step"), [(0.0, 1), (0.1, 4)])
+def test_prompts_that_take_longer_than_decode_steps_have_steps_of_their_own(
+    decode: float, prompts_of_step: int
+) -> None:
+    model = tiled(slots=8)
+    driver = Driver(model, Weightless(model, decode))
+    driver.scheduler = Scheduler(driver.ledger, step_target=60.0, queue_limit=8)
+    driver.add("measured" * 20, max_tokens=1000)
+    for _ in range(5):
+        driver.step()
+    keys = [driver.add(letter * 200, max_tokens=1) for letter in "abcd"]
+    while any(key in driver.scheduler for key in keys):
+        driver.step()
+    assert [len(step) for step in chunks(driver)[1:]] == [prompts_of_step] * (4 // prompts_of_step)
 
 
 class Instant(FakeRunner):
