@@ -260,7 +260,9 @@ class GenerationSource:
             self._admission = admission
 
             async def take() -> Iterable[bytes]:
-                generation = await admission.granted()
+                if admission.waits:
+                    await admission.granted()
+                generation = admission.generation
                 if self._interval:
                     await anyio.sleep_until(self._rests_until)
                 events = await generation.take()

@@ -17,7 +17,6 @@ from hypercorn.events import Closed, Event, Updated
 from hypercorn.protocol.events import Body, Request, Response
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
-from hypercorn.protocol.http_stream import HTTPStream
 from hypercorn.typing import ASGIFramework, ConnectionState, H11SendableEvent, TaskGroup, WorkerContext
 from starlette.types import ASGIApp
 from typing_extensions import override
@@ -29,6 +28,7 @@ from gateway.middleware.request_id import HEADER, request_id_from
 from gateway.server.hypercorn.context import PausedError, ServerContext
 from gateway.server.hypercorn.framing import Framing
 from gateway.server.hypercorn.requests import Requests
+from gateway.server.hypercorn.stream import Stream
 from gateway.server.hypercorn.target import Target, parse_target
 
 MALFORMED = "client broke the protocol"
@@ -170,7 +170,7 @@ class Http1(H11Protocol):
             await self._send_error_response(400 if request.http_version in SUPPORTED_VERSIONS else 505)
             await self._close("request was refused")
             return
-        self.stream = HTTPStream(
+        self.stream = stream = Stream(
             self.app,
             self.config,
             self.context,
@@ -181,7 +181,8 @@ class Http1(H11Protocol):
             self.stream_send,
             STREAM_ID,
         )
-        await self.stream.handle(
+        stream.send_part = self._send_body
+        await stream.handle(
             Request(
                 stream_id=STREAM_ID,
                 headers=headers_for(target, request.headers),

@@ -46,19 +46,24 @@ class CompletionChunks:
             running.add(len(event.details))
             yield self._head
             yield from self._part(event)
-            yield from self._extras(event, progress)
             if isinstance(event, Finished):
                 self._ends.append(event)
             last = len(self._ends) == len(prompt_tokens) * self._options.n
-            yield from self._end(prompt_tokens) if last else (self._tail,)
+            extras = self._extras(event, progress)
+            if last:
+                yield extras
+                yield from self._end(prompt_tokens)
+            else:
+                yield extras + self._tail
 
-    def _extras(self, event: Text | Finished, progress: PromptProgress | None) -> Iterator[bytes]:
-        """Yield the end of the parts, and the requested fields of their chunk."""
-        yield b"]"
+    def _extras(self, event: Text | Finished, progress: PromptProgress | None) -> bytes:
+        """Return the end of the parts, and the requested fields of their chunk."""
+        extras = b"]"
         if progress is not None:
-            yield b',"prompt_progress":' + orjson.dumps(progress)
+            extras += b',"prompt_progress":' + orjson.dumps(progress)
         if isinstance(event, Text) and self._options.timings_per_token:
-            yield b',"timings":' + orjson.dumps(self._running[event.choice].timings(event.decode_seconds))
+            extras += b',"timings":' + orjson.dumps(self._running[event.choice].timings(event.decode_seconds))
+        return extras
 
     def _part(self, event: Text | Finished) -> Iterable[bytes]:
         """Return the part for one event.
@@ -80,7 +85,9 @@ class CompletionChunks:
             if event.choice not in self._begun:
                 self._begun.add(event.choice)
                 part["prompt_token_ids"] = self._ids[event.choice // self._options.n]
-        return filled(part, *((self._logprobs[event.choice].encode(event.details),) if logprobs else ()))
+        if not logprobs:
+            return (orjson.dumps(part),)
+        return filled(part, self._logprobs[event.choice].encode(event.details))
 
     def _end(self, prompt_tokens: Sequence[int]) -> Iterable[bytes]:
         """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""
