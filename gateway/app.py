@@ -39,6 +39,7 @@ from gateway.middleware.limits import RequestLimits
 from gateway.middleware.origin import OpenPreflight, OriginGuard, ReadableResponses
 from gateway.middleware.request_scope import RequestScope
 from gateway.middleware.resumable import ResumableStreams, StreamLimits
+from gateway.middleware.silence import Silences
 from gateway.openapi.endpoint import Description
 from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.pulls.pulls import PullParts, Pulls
@@ -96,6 +97,8 @@ class Gateway:
     """Responses and conversations; open while the application serves."""
     streams: ResumableStreams
     """Streams that outlive their clients; open while the application serves."""
+    silences: Silences
+    """Ends the silences of streams; open while the application serves."""
     observers: list[RecordObserver]
     """Observers of the records of all requests for a model."""
     metrics_app: ASGIApp
@@ -126,6 +129,7 @@ class Gateway:
             await stack.enter_async_context(self.stores.open())
             await stack.enter_async_context(self.background.open())
             await stack.enter_async_context(self.streams.open())
+            await stack.enter_async_context(self.silences.open())
             yield
 
     async def settled(self) -> None:
@@ -177,6 +181,7 @@ def create_gateway(
         background,
         stores,
         parts.streams,
+        parts.silences,
         observers,
         metrics_app,
         limiter,
@@ -238,6 +243,8 @@ class _Parts:
             )
         )
         """Streams that outlive their clients."""
+        self.silences = Silences()
+        """Ends the silences of streams; open while the application serves."""
 
     def app(self, apis: tuple[Api, ...], limiter: Limiter, journal: Journal, keys: KeyRing | None) -> ASGIApp:
         """Return the ASGI application of some APIs: their routes, wrapped in the middleware."""
@@ -252,6 +259,7 @@ class _Parts:
             budget=BodyBudget(settings.body_budget, settings.body_limit),
             clock=self._clock.time,
             observer=journal,
+            silences=self.silences,
         )
         return ReadableResponses(scoped, settings.allow_origin)
 

@@ -18,6 +18,7 @@ from gateway.middleware.body_budget import Body
 from gateway.middleware.conventions import OPENAI, Conventions
 from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
 from gateway.middleware.exchange import Exchange
+from gateway.middleware.silence import Silences
 
 _KEY = "llama_gateway.caller"
 UNIQUE_ID = "llama_gateway.unique_id"
@@ -114,6 +115,8 @@ class Caller:
     """Numbers of its records. Their order is the same wherever the request runs."""
     reply_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Headers of every response to the request. More can be added until the response begins."""
+    silences: Silences = field(default_factory=Silences)
+    """Ends the silences of its stream."""
 
     def identified(self, key: Key) -> "Caller":
         """Return this caller with an API key. Its identity is the key's id, which outlives a change of the secret."""

@@ -27,6 +27,7 @@ from gateway.middleware.exchange import MAX_CONTENT, MAX_NAME, Content, Exchange
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.patience import Clock
 from gateway.middleware.request_id import HEADER, current_request_id, request_id_from
+from gateway.middleware.silence import Silences
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class RequestScope:
     raised: the server logs it and closes the connection.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - parts that all requests share
         self,
         app: ASGIApp,
         limits: RequestLimits,
@@ -57,6 +58,7 @@ class RequestScope:
         budget: BodyBudget | None = None,
         clock: Clock = anyio.current_time,
         observer: ExchangeObserver | None = None,
+        silences: Silences | None = None,
     ) -> None:
         """Wrap an application.
 
@@ -69,6 +71,7 @@ class RequestScope:
             budget: Memory of all bodies; None sets no limit.
             clock: Clock by which the time of a body is measured.
             observer: Follows every exchange; unset if nothing does.
+            silences: Ends the silences of streams. Its owner opens it; None ends none.
         """
         self._app = app
         self._limits = limits
@@ -78,6 +81,7 @@ class RequestScope:
         self._budget = budget or BodyBudget()
         self._clock = clock
         self._observer = observer
+        self._silences = silences or Silences()
         self._keep_content = observer is not None and observer.keeps_content
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,6 +153,7 @@ class RequestScope:
             body=Body(self._budget),
             unique_id=scope.get(UNIQUE_ID) or new_unique_id(),
             reply_headers=[(HEADER, request_id.encode())],
+            silences=self._silences,
         )
 
     async def _run(self, scope: Scope, receive: Receive, reply: "Reply") -> None:

@@ -1,6 +1,5 @@
 """Response that streams server-sent events."""
 
-import math
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from gateway.middleware import errors
 from gateway.middleware.blocks import blocks
 from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.errors import Problem
+from gateway.middleware.silence import Silences
 
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -103,7 +103,7 @@ class EventStream:
         caller = caller_of(scope)
         try:
             async with self._source() as next_events:
-                await self._send_events(next_events, send)
+                await self._send_events(next_events, send, caller.silences)
         except anyio.get_cancelled_exc_class():
             if self._begun and (error := caller.closed().error) is not None:
                 with anyio.CancelScope(shield=True):
@@ -118,20 +118,19 @@ class EventStream:
         else:
             await self._send(self._end, send, last=True)
 
-    async def _send_events(self, next_events: NextEvents, send: Send) -> None:
+    async def _send_events(self, next_events: NextEvents, send: Send, silences: Silences) -> None:
         """Send all events, and a comment after each period of silence.
 
-        A cancel scope ends the silence. One scope for each event would cost as much as the sending, so a new scope is
-        created only after the last one has expired. It never cancels a send and never loses events that arrive at the
-        moment of its expiry.
+        The end of a silence never cancels a send, and never loses events that arrive at the same moment.
         """
         while True:
             events = None
-            with anyio.move_on_after(self._keep_alive) as silence:
-                while (events := await next_events()) and not silence.cancel_called:
-                    silence.deadline = math.inf
+            with silences.watched(self._keep_alive) as silence:
+                while (events := await next_events()) and not silence.over:
+                    silence.interrupt()
                     await self._send_blocks(events, send)
-                    silence.deadline, events = anyio.current_time() + self._keep_alive, None
+                    silence.begin()
+                    events = None
             if events is None:
                 await self._send(await self._comment(), send)
             elif events:

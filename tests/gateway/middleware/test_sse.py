@@ -1,8 +1,7 @@
 """A stream of server-sent events: its head, keep-alive and end."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 import anyio.lowlevel
@@ -11,9 +10,11 @@ import pytest
 from starlette.types import Message
 
 from engine.errors import Busy, EngineFault
+from gateway.middleware import silence
 from gateway.middleware.blocks import BLOCK
 from gateway.middleware.caller import Caller, Closing, with_caller
 from gateway.middleware.errors import DEADLINE_PASSED, Problem, RefusedError
+from gateway.middleware.silence import TICK, Silence, Silences
 from gateway.middleware.sse import KEEP_ALIVE, EventStream, NextEvents
 from gateway.server.transport import Transport
 from tests.gateway.server.apps import scoped
@@ -57,9 +58,11 @@ class Script:
 class Reader:
     """The server's side of one response."""
 
-    def __init__(self, closing: Closing | None = None) -> None:
+    def __init__(self, closing: Closing | None = None, silences: Silences | None = None) -> None:
         self.messages: list[Message] = []
-        self.scope = with_caller({"type": "http"}, Caller(request_id="req_1", closing=closing or Closing()))
+        self.silences = silences or Silences()
+        caller = Caller(request_id="req_1", closing=closing or Closing(), silences=self.silences)
+        self.scope = with_caller({"type": "http"}, caller)
         self.news = anyio.Event()
 
     async def receive(self) -> Message:
@@ -80,6 +83,10 @@ class Reader:
 
     async def run(self, stream: EventStream) -> None:
         await stream(self.scope, self.receive, self.send)
+
+    async def run_with_comments(self, stream: EventStream) -> None:
+        async with self.silences.open():
+            await self.run(stream)
 
 
 async def test_ready_events_are_sent_together() -> None:
@@ -119,7 +126,7 @@ async def test_keep_alive_comments_fill_silence() -> None:
 
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(reader.run, EventStream(Script(first, []), keep_alive=0.01))
+            tasks.start_soon(reader.run_with_comments, EventStream(Script(first, []), keep_alive=0.01))
             while len(reader.bodies) < 2:
                 reader.news = anyio.Event()
                 await reader.news.wait()
@@ -143,46 +150,75 @@ async def test_comments_have_the_status_of_the_source() -> None:
         return statuses.pop()
 
     with anyio.fail_after(20):
-        await reader.run(EventStream(Script(first, []), keep_alive=0.01, status=status))
+        await reader.run_with_comments(EventStream(Script(first, []), keep_alive=0.01, status=status))
     assert reader.bodies[:3] == [b": queued, position 3\n\n", b": queued, position 12\n\n", KEEP_ALIVE]
     assert reader.bodies[-2:] == [b"data: 1\n\n", b"data: [DONE]\n\n"]
 
 
 async def test_events_that_arrive_with_the_keep_alive_timeout_are_all_sent() -> None:
+    known: list[Silence] = []
+
+    class Known(Silences):
+        @contextmanager
+        def watched(self, seconds: float) -> Iterator[Silence]:
+            with super().watched(seconds) as silence:
+                known.append(silence)
+                yield silence
+
     def late(event: bytes) -> Callable[[], Awaitable[Sequence[bytes]]]:
         async def take() -> Sequence[bytes]:
-            await anyio.lowlevel.cancel_shielded_checkpoint()  # the keep-alive timeout ends here, with events ready
+            await anyio.lowlevel.cancel_shielded_checkpoint()
+            known[-1].end()  # with events ready
             return [event]
 
         return take
 
     numbers = [b"data: %d\n\n" % number for number in range(5)]
-    reader = Reader()
+    reader = Reader(silences=Known())
     with anyio.fail_after(20):
-        await reader.run(EventStream(Script(*map(late, numbers), []), keep_alive=0))
+        await reader.run(EventStream(Script(*map(late, numbers), [])))
     assert reader.bodies == [*numbers, b"data: [DONE]\n\n"]
+    assert len(known) == len(numbers) + 1
+
+
+async def test_a_send_is_no_silence() -> None:
+    reader = Reader()
+    sent, timeout = anyio.Event(), 0.01
+
+    async def send(message: Message) -> None:
+        if message["type"] == "http.response.body" and not sent.is_set():
+            await anyio.sleep(3 * TICK)
+            sent.set()
+        await reader.send(message)
+
+    stream = EventStream(Script([b"data: 1\n\n"], []), keep_alive=timeout)
+    with anyio.fail_after(20):
+        async with reader.silences.open():
+            await stream(reader.scope, reader.receive, send)
+    assert reader.bodies == [b"data: 1\n\n", b"data: [DONE]\n\n"]
 
 
 async def test_an_event_costs_one_write_and_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     """Counted over the wire: the head with the first event, each other one, the end of the stream and of the body."""
-    scopes, writes = [], []
+    waits, writes = [], []
 
-    def move_on_after(delay: float, **options: Any) -> anyio.CancelScope:
-        scopes.append(delay)
-        return real_scope(delay, **options)
+    class Counted(Silence):
+        def __init__(self, seconds: float) -> None:
+            waits.append(seconds)
+            super().__init__(seconds)
 
     async def send(transport: Transport, data: bytes) -> None:
         writes.append(data)
         await real_send(transport, data)
 
-    real_scope, real_send = anyio.move_on_after, Transport.send
+    real_send = Transport.send
     monkeypatch.setattr(Transport, "send", send)
+    monkeypatch.setattr(silence, "Silence", Counted)
     async with serving(scoped(EventStream(Script(*([b"data: 1\n\n"] for _ in range(50)), []), keep_alive=77))) as site:
-        monkeypatch.setattr(anyio, "move_on_after", move_on_after)
         answer = await site.ask(get())
     assert answer.body.count(b"data: 1\n\n") == 50
     assert len(writes) == 50 + 2
-    assert scopes.count(77) == 1
+    assert waits == [77]
 
 
 @pytest.mark.parametrize("where", ["opening", "first events"])

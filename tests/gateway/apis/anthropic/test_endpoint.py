@@ -13,7 +13,7 @@ from gateway.apis.anthropic.signature import sign
 from gateway.keys.ring import KeyRing
 from gateway.middleware.sse import EventStream
 from tests.gateway.apis.openai.chat.test_endpoint import CALL, engine_of, says
-from tests.gateway.application import app_of, app_with_keys
+from tests.gateway.application import app_of, app_with_keys, gateway_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration, Script
@@ -190,8 +190,9 @@ async def test_pings_are_sent_while_the_prompt_is_queued_or_computed(
 
     monkeypatch.setattr(endpoint, "EventStream", partial(EventStream, keep_alive=0.01))
     engine = engine_of(script)
-    call = AsgiCall(app_of(engine), PATH, orjson.dumps({**BODY, "stream": True}))
-    async with anyio.create_task_group() as tasks:
+    gateway = gateway_of(engine)
+    call = AsgiCall(gateway.app, PATH, orjson.dumps({**BODY, "stream": True}))
+    async with gateway.silences.open(), anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
         await call.sent(2)
         engine.generations[0].start()
