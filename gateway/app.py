@@ -38,8 +38,8 @@ from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.origin import OpenPreflight, OriginGuard, ReadableResponses
 from gateway.middleware.request_scope import RequestScope
-from gateway.middleware.resumable import ResumableStreams, StreamLimits
-from gateway.middleware.silence import Silences
+from gateway.middleware.streams.resumable import ResumableStreams, StreamLimits
+from gateway.middleware.streams.silence import Silences
 from gateway.openapi.endpoint import Description
 from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.pulls.pulls import PullParts, Pulls

@@ -176,7 +176,7 @@ RULES: dict[str, set[str]] = {
     "gateway.apis.fields.tools": {"gateway.apis.fields", "gateway.chat.tools", "orjson"},
     "gateway.apis.answers": {
         "gateway.apis.answers",
-        "gateway.middleware.blocks",
+        "gateway.middleware.streams.blocks",
         "engine",
         "anyio",
         "orjson",

@@ -13,7 +13,7 @@ from gateway.apis.answers.text_reply import TextReply
 from gateway.middleware.caller import Caller
 from gateway.middleware.conventions import Conventions, Header, no_headers, unchanged
 from gateway.middleware.errors import EncodeError, Problem
-from gateway.middleware.sse import EventStream
+from gateway.middleware.streams.sse import EventStream
 
 BodyT = TypeVar("BodyT")
 PreparedT = TypeVar("PreparedT")

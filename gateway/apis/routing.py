@@ -13,8 +13,8 @@ from gateway.apis.endpoint import AnyEndpoint, Api, Call, has_body
 from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.conventions import Conventions
 from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
-from gateway.middleware.resumable import HEADER, ResumableStreams
-from gateway.middleware.sse import EventStream
+from gateway.middleware.streams.resumable import HEADER, ResumableStreams
+from gateway.middleware.streams.sse import EventStream
 from gateway.preparation.preparer import Preparer
 
 

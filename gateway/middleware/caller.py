@@ -18,7 +18,7 @@ from gateway.middleware.body_budget import Body
 from gateway.middleware.conventions import OPENAI, Conventions
 from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
 from gateway.middleware.exchange import Exchange
-from gateway.middleware.silence import Silences
+from gateway.middleware.streams.silence import Silences
 
 _KEY = "llama_gateway.caller"
 UNIQUE_ID = "llama_gateway.unique_id"

@@ -27,7 +27,7 @@ from gateway.middleware.exchange import MAX_CONTENT, MAX_NAME, Content, Exchange
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.patience import Clock
 from gateway.middleware.request_id import HEADER, current_request_id, request_id_from
-from gateway.middleware.silence import Silences
+from gateway.middleware.streams.silence import Silences
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from engine import Busy, EmbeddingRequest, Engine, Finished, Generation, Generat
 from gateway.limits.bounds import generation_bound
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller, Cause, Closing
-from gateway.middleware.sse import NextEvents
+from gateway.middleware.streams.sse import NextEvents
 from gateway.serving.prefixes import PromptLabels
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from engine import GenerationRequest
 from gateway.middleware.caller import Caller
-from gateway.middleware.sse import EventSource, NextEvents
+from gateway.middleware.streams.sse import EventSource, NextEvents
 from gateway.serving.generations import GenerationSource
 
 

@@ -7,7 +7,7 @@ import anyio
 import orjson
 import pytest
 
-from gateway.middleware.sse import EventStream
+from gateway.middleware.streams.sse import EventStream
 from tests.gateway.server.sockets import get
 from tests.system.served import GUARD, Served, by, completion, serving
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
-from gateway.middleware.blocks import blocks
+from gateway.middleware.streams.blocks import blocks
 
 AnswerT = TypeVar("AnswerT")
 

@@ -6,7 +6,7 @@ from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint
 from gateway.apis.generate.answer import Envelope, Failure, GeneratedText, Success
 from gateway.apis.generate.call import GenerateCall, prepare_generate
 from gateway.apis.generate.request import GenerateBody
-from gateway.middleware.sse import EventStream
+from gateway.middleware.streams.sse import EventStream
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
 

@@ -19,7 +19,7 @@ from gateway.apis.llama_server.slots.actions import slot_actions_endpoints
 from gateway.apis.llama_server.slots.listing import slots_endpoints
 from gateway.apis.llama_server.streams import streams_endpoints
 from gateway.apis.llama_server.tokenize.endpoint import tokenize_endpoints
-from gateway.middleware.resumable import ResumableStreams
+from gateway.middleware.streams.resumable import ResumableStreams
 from gateway.serving.models import Models
 from gateway.serving.prefixes import HeldPrefixes
 

@@ -11,8 +11,8 @@ from gateway.apis.answers.text_reply import TextReply
 from gateway.apis.endpoint import AnyEndpoint, Call, Described, Endpoint, no_body
 from gateway.apis.fields.base import Fields
 from gateway.middleware.errors import Problem, RefusedError
-from gateway.middleware.resumable import ResumableStreams
-from gateway.middleware.sse import EventStream
+from gateway.middleware.streams.resumable import ResumableStreams
+from gateway.middleware.streams.sse import EventStream
 
 MAX_NAMES = 1024
 _NAME: Described = {"name": "conv_id", "in": "query", "required": True, "schema": {"type": "string", "minLength": 1}}

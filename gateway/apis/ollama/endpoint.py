@@ -22,7 +22,7 @@ from gateway.apis.ollama.lines import (
 )
 from gateway.apis.ollama.names import find, resolve
 from gateway.apis.ollama.request import OllamaChatBody, OllamaGenerateBody
-from gateway.middleware.sse import EventStream, Framing
+from gateway.middleware.streams.sse import EventStream, Framing
 from gateway.serving.generations import GenerationResult
 from gateway.serving.model import Model
 from gateway.serving.models import Models

@@ -22,7 +22,7 @@ from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.reference import HOSTS, SCHEME, HubReference
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
-from gateway.middleware.sse import EventStream, NextEvents
+from gateway.middleware.streams.sse import EventStream, NextEvents
 from gateway.pulls.downloads import Watcher
 from gateway.pulls.pulls import Pulls
 from gateway.serving.models import Models

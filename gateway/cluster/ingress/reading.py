@@ -21,7 +21,7 @@ from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.metrics.exposition import Exposition
 from gateway.middleware.caller import Caller, caller_of, with_caller
 from gateway.middleware.errors import RefusedError
-from gateway.middleware.resumable import ResumableStreams, StreamLimits
+from gateway.middleware.streams.resumable import ResumableStreams, StreamLimits
 from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.preparation.workers.pool import LARGE
 from gateway.registry import Serving, create_models

@@ -9,7 +9,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from engine import Supervision
-from gateway.middleware.sse import FINAL_EVENT_TIMEOUT, EventStream, NextEvents
+from gateway.middleware.streams.sse import FINAL_EVENT_TIMEOUT, EventStream, NextEvents
 from gateway.server.limits import ServerLimits
 from gateway.server.server import serve
 from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped

@@ -12,7 +12,7 @@ from gateway.apis.anthropic.messages.request import CountBody, MessagesBody
 from gateway.apis.anthropic.messages.stream import PING, MessageEvents, fail
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.fields.nested import refusal
-from gateway.middleware.sse import EventStream, Framing
+from gateway.middleware.streams.sse import EventStream, Framing
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
 

@@ -13,7 +13,7 @@ from gateway.apis.llama_server.errors import LlamaServerErrorAnswer
 from gateway.apis.llama_server.generation_settings import generation_settings
 from gateway.apis.llama_server.tokens import PromptReader
 from gateway.middleware.caller import Caller
-from gateway.middleware.sse import EventStream
+from gateway.middleware.streams.sse import EventStream
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
 from gateway.serving.served import Served

@@ -13,7 +13,7 @@ from gateway.apis.llama_server.infill.request import InfillBody, InfillCall, pre
 from gateway.apis.llama_server.options import NOT_ALLOWED
 from gateway.apis.llama_server.tokens import PromptReader
 from gateway.middleware.caller import Caller
-from gateway.middleware.sse import EventStream
+from gateway.middleware.streams.sse import EventStream
 from gateway.serving.models import Models
 from gateway.serving.served import Served
 

@@ -23,7 +23,7 @@ from gateway.apis.openai.chat.endpoint import ChatEndpoints
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.chat.conversation import Conversation
 from gateway.middleware.caller import Caller
-from gateway.middleware.sse import EventStream
+from gateway.middleware.streams.sse import EventStream
 from gateway.serving.generations import GenerationResult
 from gateway.serving.models import Models
 from gateway.serving.served import Served

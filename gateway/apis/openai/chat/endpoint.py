@@ -14,7 +14,7 @@ from gateway.apis.openai.chat.completion import chat_head, completion
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.chat.stream import ChatChunks
 from gateway.middleware.caller import Caller
-from gateway.middleware.sse import EventStream
+from gateway.middleware.streams.sse import EventStream
 from gateway.serving.generations import GenerationResult
 from gateway.serving.models import Models
 from gateway.serving.records import Operation

@@ -10,7 +10,7 @@ from gateway.apis.openai.completions.call import CompletionCall, prepare_complet
 from gateway.apis.openai.completions.completion import completion, completion_head
 from gateway.apis.openai.completions.request import CompletionBody
 from gateway.apis.openai.completions.stream import CompletionChunks
-from gateway.middleware.sse import EventStream
+from gateway.middleware.streams.sse import EventStream
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
 from gateway.serving.served import Served

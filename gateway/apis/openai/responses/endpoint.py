@@ -24,7 +24,7 @@ from gateway.apis.openai.responses.work import ResponseWork
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import append_items
 from gateway.middleware.caller import Caller
-from gateway.middleware.sse import EventStream
+from gateway.middleware.streams.sse import EventStream
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
 from gateway.serving.served import Served

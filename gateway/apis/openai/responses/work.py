@@ -14,7 +14,7 @@ from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.openai.responses.stream import ResponseEvents
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import RefusedError
-from gateway.middleware.sse import EventSource, NextEvents
+from gateway.middleware.streams.sse import EventSource, NextEvents
 from gateway.serving.generations import Generations
 
 

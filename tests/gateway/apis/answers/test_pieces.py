@@ -22,7 +22,7 @@ from gateway.apis.openai.embeddings.request import EmbeddingBody
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.formats import recognize
 from gateway.chat.parsing import ParserKey
-from gateway.middleware.blocks import BLOCK, blocks
+from gateway.middleware.streams.blocks import BLOCK, blocks
 from gateway.serving.generations import GenerationResult
 from tests.gateway.turns import with_turns
 

@@ -11,7 +11,7 @@ from engine import Busy, EngineFault, Finished, FinishReason, Text, Unavailable
 from gateway.apis.anthropic.messages import endpoint
 from gateway.apis.anthropic.signature import sign
 from gateway.keys.ring import KeyRing
-from gateway.middleware.sse import EventStream
+from gateway.middleware.streams.sse import EventStream
 from tests.gateway.apis.openai.chat.test_endpoint import CALL, engine_of, says
 from tests.gateway.application import app_of, app_with_keys, gateway_of
 from tests.gateway.asgi import AsgiCall, post

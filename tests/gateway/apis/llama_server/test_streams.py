@@ -10,11 +10,11 @@ import pytest
 from starlette.types import ASGIApp
 
 from engine import Finished, FinishReason, Text
-from gateway.middleware import resumable
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import RefusedError
-from gateway.middleware.resumable import HEADER, ResumableStreams, StreamLimits
-from gateway.middleware.sse import EventStream, NextEvents
+from gateway.middleware.streams import resumable
+from gateway.middleware.streams.resumable import HEADER, ResumableStreams, StreamLimits
+from gateway.middleware.streams.sse import EventStream, NextEvents
 from tests.gateway.application import gateway_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration

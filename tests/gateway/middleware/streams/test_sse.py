@@ -10,12 +10,12 @@ import pytest
 from starlette.types import Message
 
 from engine.errors import Busy, EngineFault
-from gateway.middleware import silence
-from gateway.middleware.blocks import BLOCK
 from gateway.middleware.caller import Caller, Closing, with_caller
 from gateway.middleware.errors import DEADLINE_PASSED, Problem, RefusedError
-from gateway.middleware.silence import TICK, Silence, Silences
-from gateway.middleware.sse import KEEP_ALIVE, EventStream, NextEvents
+from gateway.middleware.streams import silence
+from gateway.middleware.streams.blocks import BLOCK
+from gateway.middleware.streams.silence import TICK, Silence, Silences
+from gateway.middleware.streams.sse import KEEP_ALIVE, EventStream, NextEvents
 from gateway.server.transport import Transport
 from tests.gateway.server.apps import scoped
 from tests.gateway.server.sockets import get, serving
@@ -321,7 +321,7 @@ async def test_a_cancel_before_the_head_sends_no_bytes() -> None:
 
 
 async def test_the_final_error_event_is_sent_within_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.middleware.sse.FINAL_EVENT_TIMEOUT", 0.01)
+    monkeypatch.setattr("gateway.middleware.streams.sse.FINAL_EVENT_TIMEOUT", 0.01)
     closing = Closing()
     reader = Reader(closing)
 
@@ -340,7 +340,7 @@ async def test_the_final_error_event_is_sent_within_a_time_limit(monkeypatch: py
 async def test_the_time_limit_of_the_final_event_does_not_count_what_comes_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.middleware.sse.FINAL_EVENT_TIMEOUT", 0.05)
+    monkeypatch.setattr("gateway.middleware.streams.sse.FINAL_EVENT_TIMEOUT", 0.05)
     closing = Closing()
     reader = Reader(closing)
 

@@ -9,10 +9,10 @@ import anyio
 from starlette.types import Receive, Scope, Send
 
 from gateway.middleware import errors
-from gateway.middleware.blocks import blocks
 from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.errors import Problem
-from gateway.middleware.silence import Silences
+from gateway.middleware.streams.blocks import blocks
+from gateway.middleware.streams.silence import Silences
 
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"

@@ -18,7 +18,7 @@ from starlette.types import Message, Scope
 from engine.errors import Unavailable
 from gateway.middleware.caller import Caller, Cause, Closing, with_caller
 from gateway.middleware.errors import DEADLINE_PASSED, RATE_LIMIT, Problem, RefusedError, retry_after
-from gateway.middleware.sse import EventStream, NextEvents
+from gateway.middleware.streams.sse import EventStream, NextEvents
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup

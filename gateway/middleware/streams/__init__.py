@@ -1,0 +1,1 @@
+"""Streamed responses: their events, their silences, and their life after their client."""
