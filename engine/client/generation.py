@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from engine.client.mailbox import Mailbox
+from engine.client.mailbox import Mailbox, PassOn
 from engine.client.queue_positions import QueuePositions
 from engine.errors import Unavailable
 from engine.events import Finished, Text
@@ -51,6 +51,14 @@ class Generation:
             EngineError: The request failed.
         """
         await self._mailbox.started()
+
+    def pass_on(self, to: PassOn) -> None:
+        """Pass texts to a function while `take` waits for them. The wait goes on if it takes them.
+
+        Args:
+            to: Takes a text at once, or returns False. It must not wait and must not raise.
+        """
+        self._mailbox.pass_on(to)
 
     async def take(self) -> list[Text | Finished]:
         """Wait for events and return all pending ones, in order; [] after the last event of every choice.

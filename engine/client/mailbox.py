@@ -1,11 +1,17 @@
 """State of one request in flight: its pending events and its outcome."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from engine.client.measurements.histogram import Histogram
 from engine.client.measurements.tally import Tally
 from engine.client.notifier import Notifier
 from engine.errors import EngineError, EngineFault, RequestError
 from engine.events import Embedded, Event, Failed, Finished, FirstToken, Released, Started, Text
 from engine.request import Request
+
+PassOn: TypeAlias = Callable[[Text], bool]
+"""Takes a text at once. Returns False if it must wait for the reader. It must not wait and must not raise."""
 
 
 class Mailbox:
@@ -61,6 +67,8 @@ class Mailbox:
         self._parts_left = request.parts
         self._cancelled_at = 0.0
         self._changed = Notifier()
+        self._pass_on: PassOn | None = None
+        self._taking = False
 
     @property
     def error(self) -> EngineError | None:
@@ -118,8 +126,8 @@ class Mailbox:
             case _ if self.cancelled:
                 pass
             case Text():
-                if event.progress is None:
-                    self.tally.time_text(event, now)
+                if self._passes(event, now):
+                    return
                 self._events.append(event)
             case Started():
                 self._started = True
@@ -173,14 +181,22 @@ class Mailbox:
         if self._error is not None:
             raise self._error
 
+    def pass_on(self, to: PassOn) -> None:
+        """Pass texts to a function while `take` waits for them. The wait goes on if it takes them."""
+        self._pass_on = to
+
     async def take(self) -> list[Text | Finished]:
         """Wait for events and return all pending ones, in order; [] after the last event.
 
         Raises:
             EngineError: The request failed. Raised only after all earlier events were returned.
         """
-        while not self._events and self._parts_left and self._error is None:
-            await self._changed.wait()
+        self._taking = True
+        try:
+            while not self._events and self._parts_left and self._error is None:
+                await self._changed.wait()
+        finally:
+            self._taking = False
         if not self._events and self._error is not None:
             raise self._error
         return self._drain()
@@ -227,6 +243,15 @@ class Mailbox:
         self._parts_left -= 1
         self.ended = self._parts_left == 0
         self.ended_at = now
+
+    def _passes(self, event: Text, now: float) -> bool:
+        """Time a text. Return True if it was passed on, while the reader waits for it."""
+        if event.progress is None:
+            self.tally.time_text(event, now)
+        if not self._taking or self._events or self._pass_on is None or not self._pass_on(event):
+            return False
+        self._delivered = True
+        return True
 
     def _drain(self) -> list[Text | Finished]:
         self._delivered = self._delivered or bool(self._events)

@@ -72,12 +72,14 @@ class FakeGeneration:
     _error: EngineError | None = None
     _news: anyio.Event = field(default_factory=anyio.Event)
     _open: int = 0
+    _to: Callable[[Text], bool] | None = None
+    _taking: bool = False
 
     def __post_init__(self) -> None:
         self._open = len(self.request.prompts) * self.request.n
 
     def put(self, *events: Text | Finished) -> None:
-        self._events += events
+        self._events += (event for event in events if not self._passes(event))
         self.outcomes_put += (event for event in events if isinstance(event, Finished))
         self._open -= sum(isinstance(event, Finished) for event in events)
         self._notify()
@@ -133,9 +135,20 @@ class FakeGeneration:
     async def position(self) -> int | None:
         return None if self.has_started else self.place
 
+    def pass_on(self, to: Callable[[Text], bool]) -> None:
+        self._to = to
+
+    def _passes(self, event: Text | Finished) -> bool:
+        to = self._to if self._taking and not self._events else None
+        return to is not None and isinstance(event, Text) and to(event)
+
     async def take(self) -> list[Text | Finished]:
-        while not self._events and not self.ended:
-            await self._news.wait()
+        self._taking = True
+        try:
+            while not self._events and not self.ended:
+                await self._news.wait()
+        finally:
+            self._taking = False
         if not self._events and self._error is not None:
             raise self._error
         events, self._events = self._events, []

@@ -50,6 +50,64 @@ def line() -> Line:
     return Line()
 
 
+async def test_texts_are_passed_on_while_the_reader_waits(line: Line) -> None:
+    mailbox = line.open()
+    passed: list[Text] = []
+    taken: list[list[Text | Finished]] = []
+
+    def to(text: Text) -> bool:
+        passed.append(text)
+        return text.text != "waits"
+
+    async def read() -> None:
+        taken.append(await mailbox.take())
+
+    mailbox.pass_on(to)
+    line.news(mailbox, Started(), HELLO)
+    assert await mailbox.take() == [HELLO], "no task waited for it"
+    assert passed == []
+    waits = Text(0, "waits")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        line.news(mailbox, HELLO, HELLO)
+        await anyio.wait_all_tasks_blocked()
+        assert (passed, taken) == ([HELLO, HELLO], [])
+        line.news(mailbox, waits, HELLO, END)
+    assert passed == [HELLO, HELLO, waits], "those behind one that waits do not overtake it"
+    assert taken == [[waits, HELLO, END]]
+
+
+async def test_a_request_whose_text_was_passed_on_is_not_replayed(line: Line) -> None:
+    mailbox = line.open()
+    mailbox.pass_on(lambda _text: True)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(mailbox.take)
+        await anyio.wait_all_tasks_blocked()
+        line.news(mailbox, Started(), HELLO)
+        assert not mailbox.can_replay
+        line.news(mailbox, END)
+
+
+async def test_a_reader_that_left_gets_nothing_passed_on(line: Line) -> None:
+    mailbox = line.open()
+    passed: list[Text] = []
+
+    def to(text: Text) -> bool:
+        passed.append(text)
+        return True
+
+    mailbox.pass_on(to)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(mailbox.take)
+        await anyio.wait_all_tasks_blocked()
+        tasks.cancel_scope.cancel()
+    line.news(mailbox, Started(), HELLO)
+    line.exchange.cancel(mailbox, "the client left")
+    line.news(mailbox, HELLO, Released("decode", 2, 5))
+    assert passed == []
+
+
 async def test_take_returns_all_ready_events_in_order(line: Line) -> None:
     mailbox = line.open()
     line.news(mailbox, Started(), HELLO, HELLO)
