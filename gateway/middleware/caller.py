@@ -18,6 +18,7 @@ from gateway.middleware.body_budget import Body
 from gateway.middleware.conventions import OPENAI, Conventions
 from gateway.middleware.errors import DEADLINE_PASSED, RefusedError
 from gateway.middleware.exchange import Exchange
+from gateway.middleware.streams.direct import DirectSend
 from gateway.middleware.streams.silence import Silences
 
 _KEY = "llama_gateway.caller"
@@ -115,6 +116,8 @@ class Caller:
     """Numbers of its records. Their order is the same wherever the request runs."""
     reply_headers: list[tuple[bytes, bytes]] = field(default_factory=list)
     """Headers of every response to the request. More can be added until the response begins."""
+    direct: DirectSend | None = None
+    """Sends parts of its response at once; unset if the server cannot."""
     silences: Silences = field(default_factory=Silences)
     """Ends the silences of its stream."""
 

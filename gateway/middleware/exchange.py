@@ -69,6 +69,12 @@ class Exchange:
     content: Content | None = None
     """The bodies, if the operator wants them in the log."""
 
+    def count_sent(self, data: bytes) -> None:
+        """Count bytes of the response's body."""
+        self.sent += len(data)
+        if self.content is not None:
+            self.content.response += data[: MAX_CONTENT - len(self.content.response)]
+
     @property
     def outcome(self) -> str:
         """Outcome as far as HTTP knows it, by the names of `gateway.serving.records.Outcome`."""

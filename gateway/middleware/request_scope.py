@@ -27,6 +27,7 @@ from gateway.middleware.exchange import MAX_CONTENT, MAX_NAME, Content, Exchange
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.patience import Clock
 from gateway.middleware.request_id import HEADER, current_request_id, request_id_from
+from gateway.middleware.streams.direct import direct_send_of
 from gateway.middleware.streams.silence import Silences
 
 logger = logging.getLogger(__name__)
@@ -153,6 +154,7 @@ class RequestScope:
             body=Body(self._budget),
             unique_id=scope.get(UNIQUE_ID) or new_unique_id(),
             reply_headers=[(HEADER, request_id.encode())],
+            direct=direct_send_of(scope),
             silences=self._silences,
         )
 
@@ -224,14 +226,8 @@ class Reply:
             headers = [*message.get("headers", ()), *self.caller.reply_headers]
             message = {**message, "headers": [*headers, *self.caller.conventions.headers(headers)]}
         elif message["type"] == "http.response.body":
-            self._count(message.get("body", b""))
+            self.caller.exchange.count_sent(message.get("body", b""))
             if not message.get("more_body", False):
                 self.complete = True
                 self.caller.closing.lift_deadline()
         await self._send(message)
-
-    def _count(self, body: bytes) -> None:
-        exchange = self.caller.exchange
-        exchange.sent += len(body)
-        if (content := exchange.content) is not None:
-            content.response += body[: MAX_CONTENT - len(content.response)]

@@ -96,6 +96,18 @@ class Connection:
         except OSError as error:
             self.abort(disconnect_reason(error))
 
+    @property
+    def has_taken_all(self) -> bool:
+        """True if the connection is open, and the kernel has all bytes that were sent."""
+        return not (self._transport.closed or self._transport.has_unsent)
+
+    def offer(self, data: bytes) -> None:
+        """Send bytes without a wait, and close with a reset if that fails."""
+        try:
+            self._transport.offer(data)
+        except OSError as error:
+            self.abort(disconnect_reason(error))
+
     def set_idle(self, idle: bool) -> None:
         """Mark the connection as idle or busy. An idle one has a limited time to become busy again."""
         self._idle = idle

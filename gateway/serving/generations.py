@@ -1,9 +1,8 @@
 """Generation requests on one engine: admission, deadlines, cancellation."""
 
-import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
@@ -11,11 +10,12 @@ from typing import Any
 
 import anyio
 
-from engine import Busy, EmbeddingRequest, Engine, Finished, Generation, GenerationRequest, RequestError, Text
+from engine import EmbeddingRequest, Engine, Finished, GenerationRequest, RequestError
 from gateway.limits.bounds import generation_bound
 from gateway.limits.limiter import Limiter
-from gateway.middleware.caller import Caller, Cause, Closing
-from gateway.middleware.streams.sse import NextEvents
+from gateway.middleware.caller import Caller
+from gateway.serving.admission import Admission
+from gateway.serving.generation_source import Encode, GenerationSource
 from gateway.serving.prefixes import PromptLabels
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
@@ -29,10 +29,6 @@ class GenerationResult:
     """Number of tokens of each prompt."""
     outcomes: tuple[Finished, ...]
     """Final event of each choice, in order of choice."""
-
-
-Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], Iterable[bytes]]
-"""Encodes events of a stream. Takes the number of tokens of each prompt and the events; returns the pieces to send."""
 
 
 _OWN_DEFAULTS = frozenset({"stop", "keep"})
@@ -125,7 +121,7 @@ class Generations:
         names: Mapping[str, str] | None = None,
         *,
         operation: Operation,
-    ) -> "GenerationSource":
+    ) -> GenerationSource:
         """Return the answer as a source of encoded events.
 
         Opening the source and taking from it raise the errors of `run`.
@@ -141,7 +137,7 @@ class Generations:
         names: Mapping[str, str] | None = None,
         *,
         operation: Operation,
-    ) -> AsyncIterator["Admission"]:
+    ) -> AsyncIterator[Admission]:
         """Send a request to the engine. Entering waits until the engine accepts it; leaving early cancels it.
 
         The request takes its turn among clients as the caller's, and shares cached prompts only within the caller's
@@ -232,86 +228,3 @@ def _of_caller(request: GenerationRequest, caller: Caller, max_tokens: int | Non
 def partition_of(caller: Caller, salt: str = "") -> str:
     """Return the partition of the prompt cache for a caller and the salt of a request."""
     return f"{caller.cache_partition} {salt}" if caller.cache_partition else salt
-
-
-class GenerationSource:
-    """Source of the encoded events of one answer, as `EventSource`. For one use."""
-
-    def __init__(
-        self, submit: Callable[[], AbstractAsyncContextManager["Admission"]], encode: Encode, interval: float = 0.0
-    ) -> None:
-        """Create a source.
-
-        Args:
-            submit: Sends the request to the engine.
-            encode: Encodes the events.
-            interval: Minimum time between two takes, in seconds. Events that arrive meanwhile are taken together.
-        """
-        self._submit = submit
-        self._encode = encode
-        self._interval = interval
-        self._rests_until = -math.inf
-        self._admission: Admission | None = None
-
-    @asynccontextmanager
-    async def __call__(self) -> AsyncIterator[NextEvents]:
-        """Send the request, and return the function that takes its events."""
-        async with self._submit() as admission:
-            self._admission = admission
-
-            async def take() -> Iterable[bytes]:
-                if admission.waits:
-                    await admission.granted()
-                generation = admission.generation
-                if self._interval:
-                    await anyio.sleep_until(self._rests_until)
-                events = await generation.take()
-                if self._interval:
-                    self._rests_until = anyio.current_time() + self._interval
-                return self._encode(generation.prompt_tokens, events) if events else ()
-
-            yield take
-
-    def end_reasoning(self) -> bool:
-        """End the reasoning where it has begun. Never waits. Returns False if the answer is not being generated."""
-        return self._admission is not None and self._admission.generation.end_reasoning()
-
-    async def status(self) -> str:
-        """Return the position of a request that waits in the queue, or an empty text."""
-        if self._admission is None or not self._admission.waits:
-            return ""
-        position = await self._admission.generation.position()
-        return "" if position is None else f"queued, position {position}"
-
-
-@dataclass(slots=True)
-class Admission:
-    """A request that the engine has accepted, until it leaves the queue."""
-
-    generation: Generation
-    """The request in the engine."""
-    closing: Closing
-    """Receives the reason if the wait takes too long."""
-    deadline: float
-    """Time by the event loop's clock at which the wait for a slot ends."""
-    queue_seconds: Callable[[], float | None]
-    """Returns the time that the queue needs, for a client that tries again."""
-    waits: bool = True
-    """True until the request has left the queue."""
-
-    async def granted(self) -> Generation:
-        """Wait until the request leaves the queue, and return it. Can be cancelled and repeated.
-
-        Raises:
-            Busy: the deadline has passed.
-        """
-        if self.waits:
-            with anyio.CancelScope(deadline=self.deadline) as wait:
-                await self.generation.started()
-            if wait.cancelled_caught:
-                message = "The request waited in the queue for longer than this server allows."
-                self.closing.reason = self.closing.reason or "waited in the queue for too long"
-                self.closing.cause = self.closing.cause or Cause.QUEUE_TIMEOUT
-                raise Busy(message, code="queue_timeout", retry_after=self.queue_seconds())
-            self.waits = False
-        return self.generation

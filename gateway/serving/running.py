@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from engine import GenerationRequest
 from gateway.middleware.caller import Caller
 from gateway.middleware.streams.sse import EventSource, NextEvents
-from gateway.serving.generations import GenerationSource
+from gateway.serving.generation_source import GenerationSource
 
 
 @dataclass(frozen=True, slots=True)

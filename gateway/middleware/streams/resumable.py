@@ -203,7 +203,7 @@ class ResumableStreams:
         self.drop(caller.credentials, name)
         self._make_room()
         stream = self._streams[caller.credentials, name] = KeptStream(caller.credentials, name, caller.closing)
-        own = replace(caller, held=caller.held.pop_all())
+        own = replace(caller, held=caller.held.pop_all(), direct=None)
         self._tasks.start_soon(self._run, stream, own, response, scope)
         return stream.reader()
 

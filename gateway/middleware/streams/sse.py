@@ -11,8 +11,10 @@ from starlette.types import Receive, Scope, Send
 from gateway.middleware import errors
 from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.errors import Problem
+from gateway.middleware.exchange import Exchange
 from gateway.middleware.streams.blocks import blocks
-from gateway.middleware.streams.silence import Silences
+from gateway.middleware.streams.direct import DirectEvents, DirectSend
+from gateway.middleware.streams.silence import Silence
 
 KEEP_ALIVE = b": keep-alive\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -48,6 +50,28 @@ It must not lose an event when it is cancelled.
 
 EventSource: TypeAlias = Callable[[], AbstractAsyncContextManager[NextEvents]]
 """Opens the source of a stream's events. Its exit must release all resources of the source."""
+
+
+class _DirectSink:
+    """Sends events at once, while the task of the stream waits for them."""
+
+    silence: Silence
+    """Current silence of the stream, which an event interrupts."""
+
+    def __init__(self, direct: DirectSend, exchange: Exchange) -> None:
+        self._direct = direct
+        self._exchange = exchange
+
+    @property
+    def ready(self) -> bool:
+        return self._direct.ready
+
+    def send(self, pieces: Iterable[bytes]) -> None:
+        data = b"".join(pieces)
+        if data:
+            self._exchange.count_sent(data)
+            self._direct.offer(data)
+            self.silence.begin()
 
 
 class EventStream:
@@ -103,7 +127,7 @@ class EventStream:
         caller = caller_of(scope)
         try:
             async with self._source() as next_events:
-                await self._send_events(next_events, send, caller.silences)
+                await self._send_events(next_events, send, caller)
         except anyio.get_cancelled_exc_class():
             if self._begun and (error := caller.closed().error) is not None:
                 with anyio.CancelScope(shield=True):
@@ -118,14 +142,19 @@ class EventStream:
         else:
             await self._send(self._end, send, last=True)
 
-    async def _send_events(self, next_events: NextEvents, send: Send, silences: Silences) -> None:
+    async def _send_events(self, next_events: NextEvents, send: Send, caller: Caller) -> None:
         """Send all events, and a comment after each period of silence.
 
         The end of a silence never cancels a send, and never loses events that arrive at the same moment.
         """
+        sink = None if caller.direct is None else _DirectSink(caller.direct, caller.exchange)
+        if sink is not None and isinstance(next_events, DirectEvents):
+            next_events.pass_on(sink)
         while True:
             events = None
-            with silences.watched(self._keep_alive) as silence:
+            with caller.silences.watched(self._keep_alive) as silence:
+                if sink is not None:
+                    sink.silence = silence
                 while (events := await next_events()) and not silence.over:
                     silence.interrupt()
                     await self._send_blocks(events, send)

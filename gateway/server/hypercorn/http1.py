@@ -52,6 +52,13 @@ class Wire(Protocol):
     async def send(self, data: bytes) -> None:
         """Send bytes. Returns normally even if the client is gone."""
 
+    @property
+    def has_taken_all(self) -> bool:
+        """True if the connection is open, and the kernel has all bytes that were sent."""
+
+    def offer(self, data: bytes) -> None:
+        """Send bytes without a wait. What the kernel does not take goes with the next ones."""
+
     def set_idle(self, idle: bool) -> None:
         """Mark the connection as busy when a request begins, and as idle when its response is complete."""
 
@@ -181,7 +188,7 @@ class Http1(H11Protocol):
             self.stream_send,
             STREAM_ID,
         )
-        stream.send_part = self._send_body
+        stream.parts = self
         await stream.handle(
             Request(
                 stream_id=STREAM_ID,
@@ -203,6 +210,20 @@ class Http1(H11Protocol):
         if isinstance(event, Response) and self.context.terminated.is_set():
             event = replace(event, headers=[*event.headers, (b"connection", b"close")])
         await super().stream_send(event)
+
+    async def send_part(self, data: bytes) -> None:
+        """Send a part of the response's body that is not its end."""
+        await self._send_body(data)
+
+    @property
+    def takes_parts(self) -> bool:
+        """True if the client has taken the head of a chunked response and all parts of its body so far."""
+        sends = self._chunked and not self._head and self.connection.our_state is h11.SEND_BODY
+        return sends and self._wire.has_taken_all
+
+    def offer_part(self, data: bytes) -> None:
+        """Send a part at once. Call it only if the response `takes_parts`."""
+        self._wire.offer(_chunk(data))
 
     @override
     async def _send_h11_event(self, event: H11SendableEvent) -> None:
@@ -230,7 +251,7 @@ class Http1(H11Protocol):
         A chunk is framed here and not by h11, which keeps no state about chunks. Its checks cost as much as the send.
         """
         if self._chunked and self.connection.our_state is h11.SEND_BODY:
-            await self._write(b"%x\r\n%b\r\n" % (len(data), data))
+            await self._write(_chunk(data))
         else:
             await self._send_h11_event(h11.Data(data=data))
 
@@ -277,6 +298,10 @@ class Http1(H11Protocol):
             self._framing.start_next()
             if self._framing.buffered:
                 self.task_group.spawn(self._parse)
+
+
+def _chunk(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 def headers_for(target: Target, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

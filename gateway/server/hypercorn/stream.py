@@ -1,25 +1,60 @@
-"""Hypercorn's stream of one request and its response, with a short way for the parts of a body."""
+"""Hypercorn's stream of one request and its response, with short ways for the parts of a body."""
 
-from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Protocol, cast
 
+from hypercorn.protocol.events import Event, Request
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.typing import ASGISendEvent, HTTPResponseBodyEvent
 from hypercorn.utils import suppress_body
 from typing_extensions import override
 
+from gateway.middleware.streams.direct import EXTENSION, DirectSend
 
-class Stream(HTTPStream):
+if TYPE_CHECKING:
+    from starlette.types import Scope
+
+
+class Parts(Protocol):
+    """Sends the parts of a response's body, which are not empty and not its end."""
+
+    async def send_part(self, data: bytes) -> None:
+        """Send a part. May wait for the client."""
+
+    @property
+    def takes_parts(self) -> bool:
+        """True if the client has taken the head of a chunked response and all parts of its body so far."""
+
+    def offer_part(self, data: bytes) -> None:
+        """Send a part at once. Call it only if the response `takes_parts`."""
+
+
+class Stream(HTTPStream, DirectSend):
     """One request and its response. Each token of an answer may be a part of its body."""
 
-    send_part: Callable[[bytes], Awaitable[None]]
-    """Sends a part of a body that is not its end. It has some bytes."""
+    parts: Parts
+    """Connection of the request."""
+
+    @override
+    async def handle(self, event: Event) -> None:
+        await super().handle(event)
+        if isinstance(event, Request) and not self.closed:
+            cast("Scope", self.scope)["extensions"][EXTENSION] = self  # the application has not begun yet
 
     @override
     async def app_send(self, message: ASGISendEvent | None) -> None:
         if message is None or message["type"] != "http.response.body" or not self._is_part(message):
             await super().app_send(message)
         else:
-            await self.send_part(message["body"])
+            await self.parts.send_part(message["body"])
+
+    @property
+    @override
+    def ready(self) -> bool:
+        return self.state is ASGIHTTPState.RESPONSE and self.parts.takes_parts
+
+    @override
+    def offer(self, data: bytes) -> None:
+        self.parts.offer_part(data)
 
     def _is_part(self, message: HTTPResponseBodyEvent) -> bool:
         return bool(

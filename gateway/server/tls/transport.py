@@ -53,6 +53,11 @@ class TlsTransport:
         """True once this side has closed the connection."""
         return self._plain.closed
 
+    @property
+    def has_unsent(self) -> bool:
+        """True if the kernel has not accepted all bytes yet."""
+        return self._plain.has_unsent
+
     def prepare(self) -> tuple[str, int] | None:
         """Prepare the socket, and return the local address. See `Transport.prepare`."""
         return self._plain.prepare()
@@ -164,6 +169,14 @@ class TlsTransport:
             OSError: The connection broke, or has ended.
         """
         await self._plain.send(b"" if self._plain.closed else self._encrypt(data))
+
+    def offer(self, data: bytes) -> None:
+        """Encrypt `data` and pass it to the kernel without a wait; see `Transport.offer`.
+
+        Raises:
+            OSError: The connection broke, or has ended.
+        """
+        self._plain.offer(self._encrypt(data))
 
     def _encrypt(self, data: bytes) -> bytes:
         """Return `data` in encrypted form, behind anything that OpenSSL has to say.

@@ -1,5 +1,6 @@
 """Generations: the queue, deadlines and hang-ups."""
 
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,11 +9,12 @@ import anyio.lowlevel
 import pytest
 import trio.testing
 
-from engine import Finished, FinishReason, GenerationRequest, SlowReader, Text
+from engine import Finished, FinishReason, GenerationRequest, SlowReader, Text, TokenDetail
 from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.middleware.caller import Caller
 from gateway.serving.adapters import Adapters
-from gateway.serving.generations import Encode, Generations, GenerationSource, GenerationTerms
+from gateway.serving.generation_source import Encode, GenerationSource
+from gateway.serving.generations import Generations, GenerationTerms
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
 from tests.gateway.application import app_of
@@ -94,6 +96,77 @@ async def test_pieces_are_sent_together_within_the_interval(monkeypatch: pytest.
             rested.set()
     assert taken == [[b"a"], [b"b", b"c"]]
     assert before <= pauses[0] - 3.0 <= after
+
+
+class Taken:
+    """A sink that takes everything."""
+
+    ready = True
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    def send(self, pieces: Iterable[bytes]) -> None:
+        self.pieces += pieces
+
+
+def as_bytes(_prompts: object, events: Sequence[Text | Finished]) -> list[bytes]:
+    return [event.text.encode() for event in events]
+
+
+async def put_while_it_waits(source: GenerationSource, engine: FakeEngine, sink: Taken, *events: Text) -> list[bytes]:
+    """Return what the next take returns, if events come while it waits."""
+    taken: list[bytes] = []
+
+    async with source() as events_of:
+
+        async def take() -> None:
+            taken.extend(await events_of())
+
+        events_of.pass_on(sink)
+        (generation,) = engine.generations
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(take)
+            await anyio.wait_all_tasks_blocked()
+            generation.put(*events)
+            await anyio.wait_all_tasks_blocked()
+            generation.put(Finished(0, "", FinishReason.STOP, 2, 0))
+    return taken
+
+
+async def test_events_go_through_the_sink_while_a_task_waits() -> None:
+    engine, sink = FakeEngine(say_nothing), Taken()
+    rest = await put_while_it_waits(source_of(engine, as_bytes), engine, sink, Text(0, "a"), Text(0, "b"))
+    assert (sink.pieces, rest) == ([b"a", b"b"], [b""])
+
+
+@pytest.mark.parametrize("why", ["an interval", "long details", "a client that does not read"])
+async def test_events_wait_for_the_task_with(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine, sink = FakeEngine(say_nothing), Taken()
+    details = (TokenDetail(1, b"a", None, ()),) * (2 if why == "long details" else 0)
+    source = source_of(engine, as_bytes, stream_interval=1e-9 if why == "an interval" else 0.0)
+    monkeypatch.setattr(Taken, "ready", why != "a client that does not read")
+    rest = await put_while_it_waits(source, engine, sink, Text(0, "a", details))
+    assert sink.pieces == []
+    assert rest[0] == b"a"
+
+
+async def test_an_error_of_the_encoder_is_raised_in_the_task_of_its_request() -> None:
+    def encode(_prompts: object, events: Sequence[Text | Finished]) -> Iterator[bytes]:
+        yield from (b"%d" % (1 // (len(event.text) - 1)) for event in events)
+
+    async def take() -> None:
+        with pytest.raises(ZeroDivisionError):
+            await events_of()
+
+    engine = FakeEngine(say_nothing)
+    async with source_of(engine, encode)() as events_of:
+        events_of.pass_on(Taken())
+        (generation,) = engine.generations
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(take)
+            await anyio.wait_all_tasks_blocked()
+            generation.put(Text(0, "a"))
 
 
 async def test_a_waiting_stream_tells_its_position_until_it_starts() -> None:

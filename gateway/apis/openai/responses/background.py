@@ -15,7 +15,7 @@ from gateway.apis.openai.responses.work import ResponseWork
 from gateway.middleware import errors
 from gateway.middleware.caller import Cause
 from gateway.middleware.errors import DEADLINE_PASSED, RATE_LIMIT, Problem, RefusedError, retry_after
-from gateway.serving.generations import Admission
+from gateway.serving.admission import Admission
 from gateway.serving.records import Operation
 
 logger = logging.getLogger(__name__)

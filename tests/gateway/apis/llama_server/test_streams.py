@@ -13,8 +13,9 @@ from engine import Finished, FinishReason, Text
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import RefusedError
 from gateway.middleware.streams import resumable
+from gateway.middleware.streams.direct import Sink
 from gateway.middleware.streams.resumable import HEADER, ResumableStreams, StreamLimits
-from gateway.middleware.streams.sse import EventStream, NextEvents
+from gateway.middleware.streams.sse import DONE, EventStream, NextEvents
 from tests.gateway.application import gateway_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
@@ -207,6 +208,45 @@ async def test_wrong_parameters_are_a_400(query: str) -> None:
 async def test_a_long_name_is_a_400() -> None:
     async with serving(FakeEngine()) as app:
         assert (await asking(app, name="x" * 2000).run()).status == 400
+
+
+class Connection:
+    """The connection of the request that began a stream."""
+
+    ready = True
+
+    def offer(self, data: bytes) -> None:
+        raise AssertionError(data)
+
+
+class Ended:
+    """Events that have ended, as `DirectEvents`."""
+
+    def __init__(self) -> None:
+        self.sinks: list[Sink] = []
+
+    async def __call__(self) -> Iterable[bytes]:
+        return ()
+
+    def pass_on(self, sink: Sink) -> None:
+        self.sinks.append(sink)
+
+
+async def test_a_kept_stream_sends_nothing_to_the_connection_of_its_request() -> None:
+    events = Ended()
+
+    @asynccontextmanager
+    async def source() -> AsyncIterator[NextEvents]:
+        yield events
+
+    streams = ResumableStreams(StreamLimits(timeout=9, most=1, running=1))
+    caller = streams.caller_of(Caller(request_id="r", direct=Connection()), NAME)
+    async with streams.open():
+        streams.keep(caller, NAME, EventStream(source), {"type": "http"})
+        stream = streams.find(caller.credentials, NAME)
+        assert stream is not None
+        assert await stream.read(0) == DONE
+    assert events.sinks == []
 
 
 async def test_a_stream_has_the_time_of_a_request() -> None:
