@@ -154,14 +154,19 @@ class Exchange:
             for position, mailbox in enumerate(waiting, start=1)
         )
 
-    def deliver(self, events: Iterable[tuple[int, Event]]) -> None:
-        """Deliver the events of a step. Cancels a request with a reader that is too slow."""
+    def deliver(self, events: Iterable[tuple[int, Event]], *, last: bool = True) -> None:
+        """Deliver the events of a step. Cancels a request with a reader that is too slow.
+
+        Args:
+            events: Events in order, each with the key of its request.
+            last: False if the events of other steps are ready. Then readers take them together.
+        """
         now, patient = self._time(), self._clock()
         for key, event in events:
             mailbox = self._in_flight.get(key)
             if mailbox is None:
                 continue
-            mailbox.deliver(event, now)
+            mailbox.deliver(event, now, last=last)
             if mailbox.ended:
                 del self._in_flight[key]
                 self._pace.record(mailbox)

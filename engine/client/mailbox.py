@@ -115,8 +115,14 @@ class Mailbox:
         self.accepted_at = now if self.accepted_at is None else self.accepted_at
         self._changed.notify()
 
-    def deliver(self, event: Event, now: float) -> None:
-        """Process an event of the engine. Never waits, never raises."""
+    def deliver(self, event: Event, now: float, *, last: bool = True) -> None:
+        """Process an event of the engine. Never waits, never raises.
+
+        Args:
+            event: Event.
+            now: Time in seconds.
+            last: False if later events are ready, with which a text is taken together.
+        """
         match event:
             case Released():
                 self.released = event
@@ -126,7 +132,7 @@ class Mailbox:
             case _ if self.cancelled:
                 pass
             case Text():
-                if self._passes(event, now):
+                if self._passes(event, now, last=last):
                     return
                 self._events.append(event)
             case Started():
@@ -244,11 +250,12 @@ class Mailbox:
         self.ended = self._parts_left == 0
         self.ended_at = now
 
-    def _passes(self, event: Text, now: float) -> bool:
+    def _passes(self, event: Text, now: float, *, last: bool) -> bool:
         """Time a text. Return True if it was passed on, while the reader waits for it."""
         if event.progress is None:
             self.tally.time_text(event, now)
-        if not self._taking or self._events or self._pass_on is None or not self._pass_on(event):
+        waits = self._taking and last and not self._events
+        if not waits or self._pass_on is None or not self._pass_on(event):
             return False
         self._delivered = True
         return True

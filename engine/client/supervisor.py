@@ -192,8 +192,8 @@ class Supervisor:
         try:
             while not session.failure and (messages := await session.process.receive()):
                 now = self._clock()
-                for message in messages:
-                    self._receive(session, message, now)
+                for number, message in enumerate(messages, start=1):
+                    self._receive(session, message, now, last=number == len(messages))
         except ValueError as error:
             session.failure = f"The engine process sent an invalid frame: {error}."
             session.process.kill()
@@ -222,11 +222,11 @@ class Supervisor:
             now=self._clock(),
         )
 
-    def _receive(self, session: _Session, message: Message, now: float) -> None:
+    def _receive(self, session: _Session, message: Message, now: float, *, last: bool) -> None:
         match message:
             case Step(events, metrics):
                 self._record_metrics(session, metrics, now)
-                self.exchange.deliver(events)
+                self.exchange.deliver(events, last=last)
             case Accepted():
                 self.exchange.accept(message)
             case Refused():

@@ -78,6 +78,31 @@ async def test_texts_are_passed_on_while_the_reader_waits(line: Line) -> None:
     assert taken == [[waits, HELLO, END]]
 
 
+async def test_the_texts_of_several_steps_that_are_ready_are_taken_together(line: Line) -> None:
+    mailbox = line.open()
+    passed: list[Text] = []
+    taken: list[list[Text | Finished]] = []
+
+    async def read() -> None:
+        taken.append(await mailbox.take())
+
+    def to(text: Text) -> bool:
+        passed.append(text)
+        return True
+
+    mailbox.pass_on(to)
+    key = mailbox.key
+    assert key is not None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read)
+        await anyio.wait_all_tasks_blocked()
+        line.exchange.deliver([(key, HELLO)], last=False)
+        line.exchange.deliver([(key, HELLO)], last=False)
+        line.exchange.deliver([(key, HELLO)])
+    assert (taken, passed) == ([[HELLO, HELLO, HELLO]], [])
+    line.news(mailbox, END)
+
+
 async def test_a_request_whose_text_was_passed_on_is_not_replayed(line: Line) -> None:
     mailbox = line.open()
     mailbox.pass_on(lambda _text: True)

@@ -240,7 +240,7 @@ async def test_the_wait_before_a_restart_grows_only_while_no_engine_works(
 async def test_work_of_the_intake_is_progress() -> None:
     supervisor = Supervisor(EngineConfig(model="m"), [], Supervision())
     session = _Session(process=cast("EngineProcess", None), progress_at=10, ready_at=10)
-    supervisor._receive(session, Working(), now=50)
+    supervisor._receive(session, Working(), now=50, last=True)
     assert session.progress_at == 50
 
 
