@@ -102,11 +102,14 @@ class Connection:
         return not (self._transport.closed or self._transport.has_unsent)
 
     def offer(self, data: bytes) -> None:
-        """Send bytes without a wait, and close with a reset if that fails."""
+        """Send bytes without a wait, and close with a reset if that fails. A task sends what the kernel leaves."""
         try:
             self._transport.offer(data)
         except OSError as error:
             self.abort(disconnect_reason(error))
+        else:
+            if self._transport.has_unsent:
+                self._tasks.start_soon(self.send, b"")
 
     def set_idle(self, idle: bool) -> None:
         """Mark the connection as idle or busy. An idle one has a limited time to become busy again."""

@@ -13,8 +13,8 @@ from gateway.serving.admission import Admission
 Encode = Callable[[tuple[int, ...], Sequence[Text | Finished]], Iterable[bytes]]
 """Encodes events of a stream. Takes the number of tokens of each prompt and the events; returns the pieces to send."""
 
-_FEW_DETAILS = 1
-"""Tokens with details in an event that is sent at once. To encode more takes time, which other streams would wait."""
+_FEW_ALTERNATIVES = 20
+"""Alternatives of the only token of an event that is sent at once. Other streams wait while more are encoded."""
 
 
 class GenerationSource:
@@ -92,11 +92,15 @@ class GenerationEvents:
 
     def _send(self, event: Text) -> bool:
         """Send an event at once. Returns False if it must wait for the task, which raises an error of the encoder."""
-        if self._sink is None or len(event.details) > _FEW_DETAILS or not self._sink.ready:
-            return False
         try:
+            if self._sink is None or not _is_short(event) or not self._sink.ready:
+                return False
             self._sink.send(self._encode(self._generation.prompt_tokens, (event,)))
         except Exception as error:  # noqa: BLE001 - raised by the next take
             self._failure = error
             return False
         return True
+
+
+def _is_short(event: Text) -> bool:
+    return not event.details or (len(event.details) == 1 and len(event.details[0].top) <= _FEW_ALTERNATIVES)

@@ -57,7 +57,7 @@ class Wire(Protocol):
         """True if the connection is open, and the kernel has all bytes that were sent."""
 
     def offer(self, data: bytes) -> None:
-        """Send bytes without a wait. What the kernel does not take goes with the next ones."""
+        """Send bytes without a wait. What the kernel does not take at once follows."""
 
     def set_idle(self, idle: bool) -> None:
         """Mark the connection as busy when a request begins, and as idle when its response is complete."""

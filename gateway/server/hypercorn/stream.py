@@ -50,16 +50,17 @@ class Stream(HTTPStream, DirectSend):
     @property
     @override
     def ready(self) -> bool:
-        return self.state is ASGIHTTPState.RESPONSE and self.parts.takes_parts
+        return self._has_body and self.parts.takes_parts
 
     @override
     def offer(self, data: bytes) -> None:
         self.parts.offer_part(data)
 
+    @property
+    def _has_body(self) -> bool:
+        """True within a response whose body the client gets."""
+        responds = self.state is ASGIHTTPState.RESPONSE
+        return responds and not suppress_body(self.scope["method"], self.response["status"])
+
     def _is_part(self, message: HTTPResponseBodyEvent) -> bool:
-        return bool(
-            message.get("more_body")
-            and message.get("body")
-            and self.state is ASGIHTTPState.RESPONSE
-            and not suppress_body(self.scope["method"], self.response["status"])
-        )
+        return bool(message.get("more_body") and message.get("body") and self._has_body)

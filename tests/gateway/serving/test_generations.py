@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 import trio.testing
 
-from engine import Finished, FinishReason, GenerationRequest, SlowReader, Text, TokenDetail
+from engine import Alternative, Finished, FinishReason, GenerationRequest, SlowReader, Text, TokenDetail
 from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.middleware.caller import Caller
 from gateway.serving.adapters import Adapters
@@ -140,10 +140,11 @@ async def test_events_go_through_the_sink_while_a_task_waits() -> None:
     assert (sink.pieces, rest) == ([b"a", b"b"], [b""])
 
 
-@pytest.mark.parametrize("why", ["an interval", "long details", "a client that does not read"])
+@pytest.mark.parametrize("why", ["an interval", "two tokens", "many alternatives", "a client that does not read"])
 async def test_events_wait_for_the_task_with(why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, sink = FakeEngine(say_nothing), Taken()
-    details = (TokenDetail(1, b"a", None, ()),) * (2 if why == "long details" else 0)
+    alternatives = (Alternative(1, b"a", -1.0),) * (21 if why == "many alternatives" else 0)
+    details = (TokenDetail(1, b"a", -1.0, alternatives),) * (2 if why == "two tokens" else 1)
     source = source_of(engine, as_bytes, stream_interval=1e-9 if why == "an interval" else 0.0)
     monkeypatch.setattr(Taken, "ready", why != "a client that does not read")
     rest = await put_while_it_waits(source, engine, sink, Text(0, "a", details))

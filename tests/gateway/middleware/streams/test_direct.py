@@ -149,6 +149,22 @@ async def test_a_client_that_does_not_read_gets_all_later() -> None:
     assert site.caller.exchange.sent == len(answer.body)
 
 
+async def test_the_rest_of_an_event_follows_without_another_one() -> None:
+    site = Site()
+    large = b"data: " + b"x" * 8 * 2**20 + b"\n\n"
+    async with serving(site.app) as server:
+        client = server.client(receive_buffer=4096)
+        client.write(get())
+        await site.begin(client)
+        assert site.live.put(large)
+        assert not site.sink.ready, "the kernel has not taken it all"
+        received = 0
+        while received < len(large):
+            received += len(await client.receive())
+        while not site.sink.ready:
+            await anyio.lowlevel.checkpoint()
+
+
 @pytest.mark.parametrize("leave", LEAVE)
 async def test_a_client_that_leaves_ends_the_stream(leave: str) -> None:
     site = Site()
