@@ -16,6 +16,7 @@ from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_waiters import PrefixWaiters
 from engine.core.kv.slot_contents import SlotContents
 from engine.core.lane import News, Outbox, StepMembers, Work
+from engine.core.lead import StepLead
 from engine.core.planner import Planner, divide
 from engine.core.queue import Queue
 from engine.core.sequence import Sequence, State
@@ -53,8 +54,7 @@ class Scheduler:
         self._crowded = False
         self._reads: int | None = None
         self._outbox = Outbox()
-        self._appended: StepPlan | None = None
-        self._following: StepPlan | None = None
+        self._lead = StepLead(self._planner, ledger)
         self.contents = SlotContents(ledger)
         self.in_step: StepMembers[Sequence] = StepMembers()
         self._counters = Counters()
@@ -137,24 +137,15 @@ class Scheduler:
 
         A text or a time may still end one, which `apply` finds out. Then its row is computed in vain.
         """
-        if not self._only_generates(plan, result) or self._may_start():
+        complete = len(plan.chunks) == len(self._running) and self.in_step.complete and not self._outbox
+        if not complete or not self._lead.is_possible(plan, result) or self._may_start():
             return None
         self._learn_speed(plan, result)
-        self._appended, self._following = plan, None
-        if not self._append_all(plan, result):
-            return None
-        rows = [chunk.sequence for chunk in plan.chunks]
-        following = self._planner.decode_step(rows, alone=len(rows) == 1)
-        if self._ledger.make_room(following.tokens) and not self._ledger.unclean:
-            self._following = following
-        return self._following
+        return self._lead.follow(plan, result)
 
     def apply(self, plan: StepPlan, result: StepResult) -> News:
         """Process the result of a step and return the news."""
-        appended, self._appended = plan is self._appended, None
-        followed = appended and self._following is not None
-        if not followed:
-            self._following = None
+        appended, followed = self._lead.end(plan)
         cancelled = self.in_step.ended if followed else self.in_step.end()
         self._counters.count(plan, result)
         self._adapter_turns.observe(plan, result)
@@ -254,36 +245,6 @@ class Scheduler:
             if client is not None and group.client != client and len(group.running) > 1
         )
         return min(rivals, key=lambda sequence: sequence.computed, default=None)
-
-    def _only_generates(self, plan: StepPlan, result: StepResult) -> bool:
-        """Return whether a step has drawn one token for each running sequence, after its prompt."""
-        return (
-            plan.decode
-            and result.outcome is Outcome.DONE
-            and not plan.drafted
-            and len(plan.chunks) == len(self._running)
-            and self.in_step.complete
-            and not self._outbox
-            and (plan is self._following or self._generate(plan.chunks))
-        )
-
-    def _generate(self, chunks: Iterable[Chunk]) -> bool:
-        """Return whether all chunks draw, behind their prompts, and can drop a cell if they end too late."""
-        can_trim = self._ledger.traits.can_trim
-        return all(
-            chunk.sample and not chunk.sequence.unread and (can_trim or not chunk.sequence.ends_by_text)
-            for chunk in chunks
-        )
-
-    def _append_all(self, plan: StepPlan, result: StepResult) -> bool:
-        """Append the tokens of a step that only generates. Return whether none ends a sequence or fills its slot."""
-        goes_on = True
-        for chunk, (draw,) in zip(plan.chunks, result.draws, strict=True):
-            sequence = chunk.sequence
-            sequence.advance(1, result.seconds)
-            if isinstance(draw, DrawFailure) or sequence.append(draw) or sequence.full:
-                goes_on = False
-        return goes_on
 
     def _accept_appended(self, plan: StepPlan, result: StepResult, *, followed: bool) -> News:
         """Process appended tokens. If the next step runs already, it adds a cell to each sequence that ends here."""
