@@ -66,7 +66,9 @@ class Silences:
     async def _run(self) -> None:
         while True:
             await anyio.sleep(TICK)
-            now = anyio.current_time()
-            for silence in self._known:
-                if silence.ends_at <= now:
-                    silence.end()
+            self._end_all(anyio.current_time())
+
+    def _end_all(self, now: float) -> None:
+        for silence in self._known:
+            if silence.ends_at <= now:
+                silence.end()
