@@ -43,6 +43,7 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Engine]:
         kv_unified=kind == "unified",
         threads=1,
         prefix_store=STORE,
+        step_target_ms=0.001,  # the smallest chunks, however fast this machine is
     )
     with ExitStack() as stack:
         yield Engine(config, stack, exact=kind != "by-default")
