@@ -205,15 +205,11 @@ class Http1(H11Protocol):
     async def stream_send(self, event: StreamEvent) -> None:
         """Send a part of a response. During a shutdown, responses carry `connection: close`."""
         if isinstance(event, Body):
-            await self._send_body(event.data)
+            await self.send_part(event.data)
             return
         if isinstance(event, Response) and self.context.terminated.is_set():
             event = replace(event, headers=[*event.headers, (b"connection", b"close")])
         await super().stream_send(event)
-
-    async def send_part(self, data: bytes) -> None:
-        """Send a part of the response's body that is not its end."""
-        await self._send_body(data)
 
     @property
     def takes_parts(self) -> bool:
@@ -245,7 +241,7 @@ class Http1(H11Protocol):
         if head or data:
             await self._wire.send(head + data)
 
-    async def _send_body(self, data: bytes) -> None:
+    async def send_part(self, data: bytes) -> None:
         """Send a non-empty part of a body.
 
         A chunk is framed here and not by h11, which keeps no state about chunks. Its checks cost as much as the send.
