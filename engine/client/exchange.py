@@ -154,14 +154,15 @@ class Exchange:
             for position, mailbox in enumerate(waiting, start=1)
         )
 
-    def deliver(self, events: Iterable[tuple[int, Event]], *, last: bool = True) -> None:
+    def deliver(self, events: Iterable[tuple[int, Event]], patient: float, *, last: bool = True) -> None:
         """Deliver the events of a step. Cancels a request with a reader that is too slow.
 
         Args:
             events: Events in order, each with the key of its request.
+            patient: Current time by `clock`.
             last: False if the events of other steps are ready. Then readers take them together.
         """
-        now, patient = self._time(), self._clock()
+        now = self._time()
         for key, event in events:
             mailbox = self._in_flight.get(key)
             if mailbox is None:

@@ -226,7 +226,7 @@ class Supervisor:
         match message:
             case Step(events, metrics):
                 self._record_metrics(session, metrics, now)
-                self.exchange.deliver(events, last=last)
+                self.exchange.deliver(events, now, last=last)
             case Accepted():
                 self.exchange.accept(message)
             case Refused():

@@ -32,8 +32,8 @@ class MessageReader:
 class MessageWriter:
     """Writes complete messages to a file descriptor: each kind in the order of `write`, and answers to queries last.
 
-    `run` has its own thread, so that a step waits neither for the encoding nor for the reader. No step follows the news
-    of the last request: they are written at once if the pipe has room, without the wake-up of that thread.
+    The news of a step are written at once by its thread if they are short and the pipe has room: the wake-up of another
+    thread would cost more. `run` has its own thread for all else, so that no step waits for the reader.
     """
 
     def __init__(self, fd: int) -> None:
@@ -58,7 +58,7 @@ class MessageWriter:
             if isinstance(message, Answered) and not isinstance(message.answer, Inspected):
                 self._room.wait_for(lambda: len(self._answers) < _MOST_ANSWERS or self._closing)
                 self._answers.append(message)
-            elif self._writing or self._messages or not (_leaves_idle(message) and self._pass_on(message)):
+            elif self._writing or self._messages or not (isinstance(message, Step) and self._pass_on(message)):
                 self._messages.append(message)
             else:
                 return
@@ -108,11 +108,3 @@ class MessageWriter:
                 return None
             self._room.notify()
             return self._answers.popleft()
-
-
-def _leaves_idle(message: FromEngine) -> bool:
-    """Return whether these are the news of a step after which the engine has no request."""
-    if not isinstance(message, Step):
-        return False
-    metrics = message.metrics
-    return not (metrics.held or metrics.waiting or metrics.embedding_waiting)

@@ -9,8 +9,8 @@ import anyio
 
 logger = logging.getLogger(__name__)
 
-TICK = 0.1
-"""Seconds between two measurements."""
+TICK = 0.25
+"""Seconds between two measurements. A lag is measured up to so much too short. Each wakes an idle program."""
 NOTABLE = 0.25
 """Lag in seconds from which it is logged and reported."""
 LOG_PAUSE = 10.0

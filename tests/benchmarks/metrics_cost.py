@@ -53,14 +53,14 @@ async def deliver(streams: int, tokens: int) -> float:
     exchange.connect(lambda _message: None)
     mailboxes = [exchange.open(request(), patience=60) for _ in range(streams)]
     events = [(key + 1, Text(0, "a")) for key in range(streams)]
-    exchange.deliver([(key, FirstToken()) for key, _ in events])
+    exchange.deliver([(key, FirstToken()) for key, _ in events], 0.0)
     steps = iter(range(1, 10**9))
 
     def run() -> None:
         for _ in range(tokens):
             step = next(steps)
             totals.record(EngineMetrics(steps=step, rows_decoded=step * streams))
-            exchange.deliver(events)
+            exchange.deliver(events, 0.0)
             for mailbox in mailboxes:
                 mailbox._drain()
 

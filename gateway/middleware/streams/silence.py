@@ -1,13 +1,12 @@
 """Silences of streams, which one task measures for all: a timer for each event would cost as much as its encoding."""
 
-import math
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import anyio
 
-TICK = 0.25
-"""Seconds between two looks. A silence is noticed so much later at most."""
+TICK = 0.5
+"""Seconds between two looks. A silence begins at the first look after the last event, and ends at a look."""
 
 
 class Silence:
@@ -19,18 +18,27 @@ class Silence:
         """True once it has lasted so long. The wait is cancelled then."""
         self.scope = anyio.CancelScope()
         """Scope of the wait."""
-        self.ends_at = math.inf
-        """Time by the event loop's clock at which it is over; infinite while the stream is heard."""
         self._seconds = seconds
-        self.begin()
+        self._ends_at: float | None = None
+        self._interrupted = False
 
     def begin(self) -> None:
-        """Begin again, after the stream has sent something."""
-        self.ends_at = anyio.current_time() + self._seconds
+        """Begin again, after the stream has sent something. Called for each event, so that it reads no clock."""
+        self._ends_at = None
+        self._interrupted = False
 
     def interrupt(self) -> None:
         """Let the stream send for as long as it takes."""
-        self.ends_at = math.inf
+        self._interrupted = True
+
+    def look(self, now: float) -> None:
+        """End the wait if the silence has lasted for its time."""
+        if self._interrupted:
+            return
+        if self._ends_at is None:
+            self._ends_at = now + self._seconds
+        elif self._ends_at <= now:
+            self.end()
 
     def end(self) -> None:
         """Cancel the wait."""
@@ -66,9 +74,6 @@ class Silences:
     async def _run(self) -> None:
         while True:
             await anyio.sleep(TICK)
-            self._end_all(anyio.current_time())
-
-    def _end_all(self, now: float) -> None:
-        for silence in self._known:
-            if silence.ends_at <= now:
-                silence.end()
+            now = anyio.current_time()
+            for silence in self._known:
+                silence.look(now)

@@ -36,7 +36,7 @@ class Line:
     def news(self, mailbox: Mailbox, *events: Started | Text | Finished | Failed | Released, now: float = 0) -> None:
         assert mailbox.key is not None
         self.now = now
-        self.exchange.deliver([(mailbox.key, event) for event in events])
+        self.exchange.deliver([(mailbox.key, event) for event in events], now)
 
     def cancels(self) -> list[int]:
         return [message.key for message in self.sent if isinstance(message, Cancel)]
@@ -96,9 +96,9 @@ async def test_the_texts_of_several_steps_that_are_ready_are_taken_together(line
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(read)
         await anyio.wait_all_tasks_blocked()
-        line.exchange.deliver([(key, HELLO)], last=False)
-        line.exchange.deliver([(key, HELLO)], last=False)
-        line.exchange.deliver([(key, HELLO)])
+        line.exchange.deliver([(key, HELLO)], 0.0, last=False)
+        line.exchange.deliver([(key, HELLO)], 0.0, last=False)
+        line.exchange.deliver([(key, HELLO)], 0.0)
     assert (taken, passed) == ([[HELLO, HELLO, HELLO]], [])
     line.news(mailbox, END)
 
@@ -250,7 +250,7 @@ async def test_a_refusal_that_crosses_with_a_cancel_leaves_the_release_to_come(l
 
 
 async def test_events_for_an_unknown_key_are_dropped(line: Line) -> None:
-    line.exchange.deliver([(999, HELLO), (999, END)])
+    line.exchange.deliver([(999, HELLO), (999, END)], 0.0)
     line.exchange.accept(Accepted(999, (1,)))
     line.exchange.refuse(Refused(999, "Busy", "full", None, None), None)
     assert line.exchange.oldest_sent_at is None
@@ -272,7 +272,7 @@ async def test_a_request_without_output_is_sent_again_under_a_new_key(line: Line
     line.exchange.connect(line.sent.append)
     assert len(line.keys()) == 2
     assert line.keys()[1] != old
-    line.exchange.deliver([(old, Text(0, "late"))])
+    line.exchange.deliver([(old, Text(0, "late"))], 0.0)
     line.news(mailbox, HELLO, END, Finished(1, "", FinishReason.STOP, 1, 0))
     assert await mailbox.accepted() == (3,)
     assert len(await mailbox.take()) == 3

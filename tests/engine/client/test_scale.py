@@ -42,13 +42,13 @@ class Crowd:
     def read_step(self) -> None:
         for message in self._decoder.feed(self._frame):
             assert isinstance(message, Step)
-            self.exchange.deliver(message.events)
+            self.exchange.deliver(message.events, 0.0)
 
     def come_and_go(self) -> None:
         mailbox = self.exchange.open(ask(""), patience=5)
         assert mailbox.key is not None
         self.exchange.accept(Accepted(mailbox.key, (1,)))
-        self.exchange.deliver([(mailbox.key, Started()), (mailbox.key, END)])
+        self.exchange.deliver([(mailbox.key, Started()), (mailbox.key, END)], 0.0)
         assert mailbox.ended
 
 
@@ -99,7 +99,7 @@ class Echo:
             keys, self._asked = self._asked, []
             for key in keys:
                 exchange.accept(Accepted(key, (1,)))
-            exchange.deliver([(key, event) for key in keys for event in (Started(), Text(0, "a"), END)])
+            exchange.deliver([(key, event) for key in keys for event in (Started(), Text(0, "a"), END)], 0.0)
 
 
 @asynccontextmanager

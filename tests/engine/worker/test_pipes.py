@@ -1,4 +1,4 @@
-"""News that leave the engine idle, which are written without the writer's thread."""
+"""News of steps, which are written without the writer's thread."""
 
 import contextlib
 import os
@@ -13,13 +13,13 @@ from engine.protocol.messages import FromEngine, Loading, Message, Step
 from engine.worker.pipes import MessageReader, MessageWriter
 from tests.engine.worker.worker_client import GUARD
 
-IDLE, BUSY = EngineMetrics(slots=2, free=2), EngineMetrics(slots=2, free=1, held=1)
+METRICS = EngineMetrics(slots=2, free=1, held=1)
 
 
-def test_the_news_of_the_last_request_are_written_at_once() -> None:
+def test_the_news_of_a_step_are_written_at_once() -> None:
     read, write = os.pipe()
     reader, writer = MessageReader(read), MessageWriter(write)
-    news = Step(((1, Started()),), IDLE)
+    news = Step(((1, Started()),), METRICS)
     writer.write(news)
     assert reader.read() == [news], "without a thread that runs the writer"
     os.close(read)
@@ -28,12 +28,12 @@ def test_the_news_of_the_last_request_are_written_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "earlier", [Loading(0.5), Step((), BUSY), Step(((1, Failed("x" * select.PIPE_BUF, "c")),), IDLE)]
+    "earlier", [Loading(0.5), Step(((1, Failed("x" * select.PIPE_BUF, "c")),), METRICS)], ids=["no step", "long"]
 )
-def test_the_news_of_the_last_request_come_behind_earlier_messages(earlier: FromEngine) -> None:
+def test_the_news_of_a_step_come_behind_earlier_messages(earlier: FromEngine) -> None:
     read, write = os.pipe()
     reader, writer = MessageReader(read), MessageWriter(write)
-    messages: list[FromEngine] = [earlier, Step(((1, Started()),), IDLE)]
+    messages: list[FromEngine] = [earlier, Step(((1, Started()),), METRICS)]
     for message in messages:
         writer.write(message)
     assert not select.select([read], [], [], 0)[0], "they wait for the thread"
@@ -49,13 +49,13 @@ def test_the_news_of_the_last_request_come_behind_earlier_messages(earlier: From
     os.close(write)
 
 
-def test_the_news_of_the_last_request_wait_for_no_reader() -> None:
+def test_the_news_of_a_step_wait_for_no_reader() -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     with contextlib.suppress(BlockingIOError):
         while os.write(write, bytes(select.PIPE_BUF)):
             pass
     os.set_blocking(write, True)
-    MessageWriter(write).write(Step((), IDLE))
+    MessageWriter(write).write(Step((), METRICS))
     os.close(read)
     os.close(write)

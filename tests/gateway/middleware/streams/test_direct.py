@@ -188,11 +188,12 @@ async def test_an_event_interrupts_the_silence() -> None:
         client.write(get())
         await site.begin(client)
         silence = site.sink.silence
-        before = silence.ends_at
-        await anyio.sleep(0.001)
-        assert site.live.put(b"data: 1\n\n")
-        assert silence.ends_at > before
-        silence.end()
+        for look in range(3):
+            assert site.live.put(b"data: 1\n\n")
+            silence.look(anyio.current_time() + 2000.0 * look)  # after twice the keep-alive
+        assert not silence.over
+        silence.look(anyio.current_time() + 6000.0)
+        assert silence.over
         await client.see(KEEP_ALIVE)
         await site.until_it_waits()
         assert site.sink.silence is not silence
