@@ -184,16 +184,35 @@ def measure(
 
 
 def run(loop: StepLoop, writer: MessageWriter, clock: Clock, rows: int, tokens: int) -> tuple[float, float, int]:
-    """Run until the end is near. Return the CPU time of the process, the time, and the tokens."""
+    """Run until the end is near. Return the CPU time of the process, the time, and the tokens.
+
+    The steps run in the thread that has loaded the model, as in the engine process. GNU OpenMP has threads of its own
+    for each thread that computes, and where they are more than the cores, none of them spins.
+    """
+    spent: list[tuple[float, float, int]] = []
     writing: list[float] = []
+
+    def watch() -> None:
+        spent.append(count(loop, clock, rows, tokens))
+        loop.stop()
 
     def write() -> None:
         writer.run()
         writing.append(time.thread_time())
 
-    threads = threading.Thread(target=loop.run), threading.Thread(target=write)
+    threads = threading.Thread(target=watch), threading.Thread(target=write)
     for thread in threads:
         thread.start()
+    loop.run()
+    writer.close(5)
+    for thread in threads:
+        thread.join()
+    clock.cpu["writer"] = writing[0] * spent[0][2] / loop.metrics().generated_tokens
+    return spent[0]
+
+
+def count(loop: StepLoop, clock: Clock, rows: int, tokens: int) -> tuple[float, float, int]:
+    """Count while all rows run. Return the CPU time of the process, the time, and the tokens."""
     while loop.metrics().generated_tokens < WARM * rows:
         time.sleep(0.002)
     clock.counting = True
@@ -201,14 +220,7 @@ def run(loop: StepLoop, writer: MessageWriter, clock: Clock, rows: int, tokens: 
     while loop.metrics().generated_tokens < (tokens - WARM) * rows:
         time.sleep(0.02)
     clock.counting = False
-    last = loop.metrics().generated_tokens
-    spent = time.process_time() - cpu, time.perf_counter() - began, last - first
-    loop.stop()
-    threads[0].join()
-    writer.close(5)
-    threads[1].join()
-    clock.cpu["writer"] = writing[0] * spent[2] / (last or 1)
-    return spent
+    return time.process_time() - cpu, time.perf_counter() - began, loop.metrics().generated_tokens - first
 
 
 def text_seconds(count: int = 20_000) -> float:
