@@ -41,7 +41,7 @@ class LlamaRunner(Runner):
         """
         self._model = model
         self._batch = Batch(BATCH_ROWS, model.info.vocabulary)
-        self._in_parts = not (model.aborts or config.kv_unified)
+        self._in_parts = not config.kv_unified and (model.attention.shares_depth or not model.aborts)
         with ExitStack() as resources:
             self._context, self._best = _open_context(model, config, resources)
             self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
@@ -151,9 +151,10 @@ class LlamaRunner(Runner):
         return self._run_parts(plan) if self._in_parts and not plan.drafted else self._run(plan)
 
     def _run_parts(self, plan: StepPlan) -> StepResult:
-        """Run a step that the device cannot abort. An abort waits for one weight pass.
+        """Run a step by one call to llama.cpp for each weight pass, because rows of one call share their depth.
 
-        Draft tokens make rows of unlike length, which llama.cpp cuts into fewer passes.
+        On a device that cannot abort, an abort waits for one pass. Draft tokens make rows of unlike length, which
+        llama.cpp cuts into fewer passes.
         """
         seconds = 0.0
         results: list[StepResult] = []
@@ -163,6 +164,8 @@ class LlamaRunner(Runner):
                 return StepResult(Outcome.ABORTED, (), seconds)
             results.append(result := self._run(part))
             seconds += result.seconds
+            if result.outcome is Outcome.NO_ROOM and len(results) == 1:
+                return result
             if result.outcome is Outcome.NO_ROOM:  # parts before it have drawn, which cannot be undone
                 raise EngineFault("llama.cpp finds no room in the cells of a slot", code="decode_failed")
             if result.outcome is Outcome.ABORTED:

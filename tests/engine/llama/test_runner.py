@@ -134,21 +134,35 @@ def test_every_slot_draws_in_one_prompt_pass_of_unequal_chunks(runner: LlamaRunn
 
 
 @pytest.fixture(scope="module")
-def unstoppable(model: LlamaModel) -> Iterator[LlamaRunner]:
-    """Return a runner on a device that cannot abort a step."""
-    model.aborts = False
-    made = LlamaRunner(model, config())
-    model.aborts = True
-    with made:
+def flat(model: LlamaModel) -> Iterator[LlamaRunner]:
+    """Return a runner whose rows cost by their own depth, as with flash attention."""
+    with runner_with(model, shares_depth=False, aborts=True) as made:
         yield made
 
 
-def test_a_step_that_cannot_be_aborted_is_computed_one_weight_pass_after_the_other(
-    runner: LlamaRunner, unstoppable: LlamaRunner, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def unstoppable(model: LlamaModel) -> Iterator[LlamaRunner]:
+    """Return such a runner on a device that cannot abort a step."""
+    with runner_with(model, shares_depth=False, aborts=False) as made:
+        yield made
+
+
+def runner_with(model: LlamaModel, *, shares_depth: bool, aborts: bool) -> LlamaRunner:
+    attention = model.attention
+    model.attention, model.aborts = replace(attention, shares_depth=shares_depth), aborts
+    made = LlamaRunner(model, config())
+    model.attention, model.aborts = attention, True
+    return made
+
+
+def test_a_step_is_computed_one_weight_pass_after_the_other_if_it_cannot_be_aborted_or_its_rows_share_their_depth(
+    flat: LlamaRunner, unstoppable: LlamaRunner, runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths = (40, 40, 7)
     drawn, counted = [], []
-    for one in (runner, unstoppable):
+    for one in (flat, unstoppable, runner):
+        for seq_id in range(len(lengths)):
+            one.remove(Removal(seq_id, 0))
         batches = record_batches(monkeypatch, one)
         together = [sequence(seq_id, prompt(length, length)) for seq_id, length in enumerate(lengths)]
         for _ in range(3):
@@ -156,8 +170,8 @@ def test_a_step_that_cannot_be_aborted_is_computed_one_weight_pass_after_the_oth
         compute(one, *((s, s.pending) for s in together[::2]))
         drawn.append([s.tokens for s in together])
         counted.append(batches)
-    assert drawn[0] == drawn[1]
-    assert counted == [[87, 3, 3, 2], [80, 7, 3, 3, 1, 1]]
+    assert drawn[0] == drawn[1] == drawn[2]
+    assert counted == [[87, 3, 3, 2], *[[80, 7, 3, 3, 1, 1]] * 2]
 
 
 def test_an_abort_between_two_weight_passes_leaves_nothing_computed(
