@@ -5,21 +5,15 @@ and smaller ones row by row: measured on x86 with AVX-512, behind 1,024 tokens, 
 1.50, 64 take 0.67 and 96 take 1.13, almost as much as 128. Without it 32 take 0.45 s and 64 take 0.81, so that a long
 prompt can be computed in short steps. But then every row costs by the tokens of the longest one in its step, rounded up
 to a multiple of 256: eight decode rows take 0.25 s instead of 0.20 behind 64 tokens, and 0.37 instead of 0.49 behind
-1,000. A single row takes 42 ms instead of 54 behind 1,900, and 59 instead of 95 behind 3,800.
+1,000. One row takes 22 ms instead of 19 behind 70 tokens, and 59 instead of 95 behind 3,800.
 """
 
 from dataclasses import dataclass, replace
 
 import llama_cpp
 
-from engine.config import EngineConfig
-from engine.llama.cpu import is_x86
-
 _SMALLEST_HEAD = 32
 """Numbers. The flash attention kernels take as many at a time: heads of 8 take 1.8 times as long with them."""
-
-_LONG = 2048
-"""Tokens of a slot. Shorter ones have no rows so deep that they gain without flash attention."""
 
 _DEVICE_CHUNK = 128
 """Tokens. llama.cpp's authors measured a 7B model on a GPU: batches of 128 tokens have 0.64 of the speed of 512, those
@@ -47,29 +41,18 @@ AUTO = Attention(llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO, chunk=64, tile=64, batch=
 NO_FLASH = Attention(llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED, chunk=16, tile=1, batch=128, shares_depth=True)
 
 
-def choose_attention(config: EngineConfig, head: int, context: int, *, generates: bool, offloads: bool) -> Attention:
-    """Return the implementation to use, with the chunks of devices if layers are offloaded to some.
+def choose_attention(asked: bool | None, head: int) -> Attention:
+    """Return the implementation to use.
 
     Args:
-        config: the operator's choices.
+        asked: the operator's choice; None leaves it to the size of a head.
         head: numbers in the key of one head.
-        context: tokens that the model allows in a slot.
-        generates: whether the model generates text. Texts to embed are short, and computed at once.
-        offloads: whether layers are offloaded to a device.
     """
-    asked = True if config.hardware.split_mode == "tensor" else config.flash_attention
     if asked is None:
-        deep = generates and not offloads and _has_deep_rows(config, context)
-        chosen = NO_FLASH if head < _SMALLEST_HEAD or deep else AUTO
-    else:
-        chosen = FLASH if asked else NO_FLASH
-    return replace(chosen, chunk=_DEVICE_CHUNK) if offloads else chosen
+        return AUTO if head >= _SMALLEST_HEAD else NO_FLASH
+    return FLASH if asked else NO_FLASH
 
 
-def _has_deep_rows(config: EngineConfig, context: int) -> bool:
-    """Return whether rows may be so deep that an x86 CPU computes them faster without flash attention.
-
-    In a unified cache each row would cost as much as the cells of all. Other types of cells are not measured.
-    """
-    own_cells = not config.kv_unified and config.kv_type_k == config.kv_type_v == "f16"
-    return is_x86() and own_cells and min(config.context or context, context) > _LONG
+def on_devices(attention: Attention) -> Attention:
+    """Return the implementation with the chunks of devices that layers are offloaded to."""
+    return replace(attention, chunk=_DEVICE_CHUNK)

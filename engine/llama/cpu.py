@@ -34,11 +34,6 @@ def gains_by_repacking() -> bool:
     return _CPU_INFO.exists() and " amx_int8" in _CPU_INFO.read_text()
 
 
-def is_x86() -> bool:
-    """Return whether this is an x86 CPU of 64 bits."""
-    return platform.machine().lower() in ("x86_64", "amd64")
-
-
 def _siblings(cpu: int) -> str:
     """Return the kernel's list of the processors that share a core with this one, itself included."""
     try:

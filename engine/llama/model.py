@@ -17,7 +17,7 @@ from engine.info import ModelInfo
 from engine.llama import devices, metadata
 from engine.llama.adapters.control_vectors import ControlVector
 from engine.llama.adapters.lora import LoraAdapters
-from engine.llama.attention import Attention, choose_attention
+from engine.llama.attention import Attention, choose_attention, on_devices
 from engine.llama.backend_sampling.choice import choose_backend_sampling
 from engine.llama.embedding.pair_prompt import PairPrompt
 from engine.llama.hardware.loading import check_file, load_file, load_params
@@ -103,13 +103,9 @@ class LlamaModel:
             self._tokenizer = resources.enter_context(closing(Tokenizer(llama_cpp.llama_model_get_vocab(handle))))
             self.recurrent, self.window = metadata.recurrent(handle), metadata.window(handle)
             keys, values = metadata.head_sizes(handle)
-            self.attention = choose_attention(
-                config,
-                max(keys),
-                metadata.extended_context(handle, config.rope),
-                generates=metadata.generates(handle, config),
-                offloads=load.placement.offloads,
-            )
+            needs_flash = config.hardware.split_mode == "tensor"
+            attention = choose_attention(needs_flash or config.flash_attention, max(keys))
+            self.attention = on_devices(attention) if load.placement.offloads else attention
             check_cell_types(config, keys, values, self.attention)
             self.backend_sampling = choose_backend_sampling(config, load.placement)
             sampled = replace(config, backend_sampling=self.backend_sampling is not False)
