@@ -58,12 +58,12 @@ class Gaps:
         self.seconds = 0.0
         deliver = Exchange.deliver
 
-        def counted(exchange: Exchange, events: Iterable[tuple[int, Event]], *, last: bool = True) -> None:
+        def counted(exchange: Exchange, events: Iterable[tuple[int, Event]], patient: float, *, last: bool) -> None:
             delivered = list(events)
             if any(key == NEIGHBOUR for key, _ in delivered):
                 self.steps = max(self.steps, self._steps() - self._steps_before)
                 self._steps_before = self._steps()
-            deliver(exchange, delivered, last=last)
+            deliver(exchange, delivered, patient, last=last)
 
         with patch.object(Exchange, "deliver", counted):
             yield
