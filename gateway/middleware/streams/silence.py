@@ -74,6 +74,8 @@ class Silences:
     async def _run(self) -> None:
         while True:
             await anyio.sleep(TICK)
-            now = anyio.current_time()
-            for silence in self._known:
-                silence.look(now)
+            self._look(anyio.current_time())
+
+    def _look(self, now: float) -> None:
+        for silence in self._known:
+            silence.look(now)
