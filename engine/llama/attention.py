@@ -3,7 +3,7 @@
 With flash attention a row costs by its own tokens. On CPUs, chunks of 64 tokens or more are computed in tiles of 64,
 and smaller ones row by row: measured on x86 with AVX-512, behind 1,024 tokens, 32 tokens take 0.80 s of CPU, 63 take
 1.50, 64 take 0.67 and 96 take 1.13, almost as much as 128. Without it 32 take 0.45 s and 64 take 0.81, so that a long
-prompt can be computed in short steps. But then every row costs by the tokens of the longest one in its step, rounded up
+prompt can be computed in short steps. But then every row costs by the tokens of the longest one in its call, rounded up
 to a multiple of 256: eight decode rows take 0.25 s instead of 0.20 behind 64 tokens, and 0.37 instead of 0.49 behind
 1,000. One row takes 22 ms instead of 19 behind 70 tokens, and 59 instead of 95 behind 3,800.
 """
