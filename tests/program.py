@@ -105,15 +105,22 @@ def _port(process: Process) -> int:
 
 def said(process: Process, words: str) -> str:
     """Read the output until a line with these words."""
+    return log_until(process, words)[-1]
+
+
+def log_until(process: Process, *words: str) -> list[str]:
+    """Read the output until all these words have come, each in a line; return the lines read."""
     assert process.stderr is not None
     guard = Timer(GUARD, process.kill)
     guard.start()
     lines = []
+    missing = set(words)
     try:
         for line in process.stderr:
             lines.append(line)
-            if words in line:
-                return line
+            missing -= {one for one in missing if one in line}
+            if not missing:
+                return lines
     finally:
         guard.cancel()
     raise AssertionError("".join(lines))

@@ -11,7 +11,7 @@ import httpx
 import orjson
 import pytest
 
-from tests.program import GUARD, engines_of, serving_program
+from tests.program import GUARD, engines_of, log_until, serving_program
 from tests.system.served import completion
 
 ABOUT_REQUESTS = {
@@ -65,6 +65,10 @@ TRACES = {
     "cancelled": SERVED | {"gateway: request cancelled"},
     "failed": ANSWERED | {"engine: request checked", "gateway: request failed"},
 }
+LAST_OF_THE_ENGINE = (
+    '"message": "sequence ended", "request_id": "cancelled"',
+    '"message": "request checked", "request_id": "failed"',
+)
 
 
 @pytest.mark.parametrize("backend", ["trio", "asyncio"])
@@ -81,12 +85,13 @@ def test_one_id_is_in_every_log_line_and_the_answer_of_a_request(backend: str) -
             pass
         with stream(port, "failed") as client:  # there is one slot, so the cancelled request has left it
             (engine,) = engines_of(process.pid)
+            log = log_until(process, *LAST_OF_THE_ENGINE)  # a killed engine cannot write the lines that wait
             os.kill(engine, signal.SIGKILL)
             until(client, b"engine_died")
         process.send_signal(signal.SIGTERM)
-        _, log = process.communicate()
+        log += process.communicate()[1].splitlines()
     traces: dict[str, set[str]] = {}
-    for line in map(orjson.loads, log.splitlines()):
+    for line in map(orjson.loads, log):
         if "request_id" in line or line["logger"] in ABOUT_REQUESTS:
             side = "engine" if line["logger"].startswith("engine.worker.") else "gateway"
             traces.setdefault(line["request_id"], set()).add(f"{side}: {line['message']}")
