@@ -4,6 +4,7 @@ import logging
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import TypeAlias
 
 import numpy as np
@@ -22,10 +23,24 @@ from engine.sampling.sampler import SequenceSampler
 
 logger = logging.getLogger(__name__)
 
-Output: TypeAlias = tuple[Logits, int, Ids | None]
-"""Logits of a row, the index of the highest one, and the tokens that they belong to; None for all tokens."""
+Output: TypeAlias = tuple[Logits, int, float, Ids | None]
+"""Logits of a row, its best token, the logit of that one, and the tokens of the logits; None for all tokens."""
 
 _MASK_THREADS = 4
+
+
+def outputs_of_all(logits: Logits) -> Iterator[Output]:
+    """Return the outputs of rows with the logits of all tokens."""
+    best = logits.argmax(axis=1)
+    highest = logits[np.arange(len(logits)), best]
+    return zip(logits, best.tolist(), highest.tolist(), repeat(None, len(logits)), strict=True)
+
+
+def outputs_of_best(ids: Ids, logits: Logits) -> Iterator[Output]:
+    """Return the outputs of rows with the best tokens, in any order, and their logits."""
+    highest = logits.max(axis=1, keepdims=True)
+    best = np.where(logits == highest, ids, np.iinfo(ids.dtype).max).min(axis=1)  # the first of equals, as among all
+    return zip(logits, best.tolist(), highest[:, 0].tolist(), ids, strict=True)
 
 
 class Drawer:
@@ -59,7 +74,7 @@ class Drawer:
         count = chunk.sequence.request.logprobs or 0
         return tuple(
             self._score(LogProbs(logits), token, count)
-            for token, (logits, _, _) in zip(chunk.scored, outputs, strict=False)
+            for token, (logits, *_) in zip(chunk.scored, outputs, strict=False)
         )
 
     def draws(self, chunk: Chunk, outputs: list[Output]) -> tuple[Draw, ...]:
@@ -74,9 +89,9 @@ class Drawer:
 
     def draw(self, sequence: Sequence, output: Output) -> Draw:
         """Draw a token for one sequence. Its failure does not affect the other sequences."""
-        logits, best, ids = output
+        logits, best, highest, ids = output
         others = self._best_except.get(sequence)
-        if others is not None and best not in others and ids is None and math.isfinite(logits[best]):
+        if others is not None and best not in others and math.isfinite(highest):
             return self._token(best, special=sequence.request.show_special)
         count = sequence.request.logprobs
         unchanged = None if count is None else logits.copy()
@@ -84,8 +99,8 @@ class Drawer:
             sampler = self._samplers.get(sequence) or self._open_sampler(sequence)
             reasoning = sequence.reasoning
             if reasoning is not None and reasoning.forced is not None:
-                logits, best, ids = _force(logits, reasoning.forced, ids)
-            token = sampler.draw(logits, best) if ids is None else sampler.draw_from(ids, logits, best)
+                logits, best, _, ids = _force(logits, reasoning.forced, ids)
+            token = sampler.draw(logits, best) if ids is None else sampler.draw_from(ids, logits)
             if reasoning is not None:
                 reasoning.accept(self._model.piece(token, special=True))
         except DrawError as error:
@@ -143,7 +158,7 @@ class Drawer:
 def _force(logits: Logits, token: int, ids: Ids | None) -> Output:
     """Return an output in which only one token is possible, because the budget of the reasoning forces it."""
     if ids is not None:
-        return np.zeros(1, np.float32), 0, np.array([token], np.int32)
+        return np.zeros(1, np.float32), token, 0.0, np.array([token], np.int32)
     logits.fill(-math.inf)
     logits[token] = 0.0
-    return logits, token, None
+    return logits, token, 0.0, None

@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
-from itertools import islice, repeat
+from itertools import islice
 from typing import Self
 
 from typing_extensions import override
@@ -20,7 +20,7 @@ from engine.llama.backend_sampling.samplers import TopKSamplers
 from engine.llama.batch import Batch
 from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
-from engine.llama.drawing import Drawer, Output
+from engine.llama.drawing import Drawer, Output, outputs_of_all, outputs_of_best
 from engine.llama.memory.buffers import Buffers
 from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
@@ -267,10 +267,8 @@ class LlamaRunner(Runner):
         if not rows:
             return iter(())
         if self._best and self._best.given:
-            ids, logits = self._best.read(rows)
-            return zip(logits, logits.argmax(axis=1).tolist(), ids, strict=True)
-        logits = self._context.logits(rows)
-        return zip(logits, logits.argmax(axis=1).tolist(), repeat(None, rows), strict=True)
+            return outputs_of_best(*self._best.read(rows))
+        return outputs_of_all(self._context.logits(rows))
 
 
 def _open_context(

@@ -100,21 +100,22 @@ class SequenceSampler:
             self._constraint.accept(token)
         return token
 
-    def draw_from(self, ids: Ids, logits: Logits, best: int) -> int:
+    def draw_from(self, ids: Ids, logits: Logits) -> int:
         """Return the next token, drawn from the tokens with the highest logits. Only if these are enough.
 
         Args:
-            ids: their ids, in ascending order.
-            logits: their logits. They are changed in place.
-            best: index of the first one with the highest logit.
+            ids: their ids, in any order.
+            logits: their logits.
 
         Raises:
             DrawError: no token can be drawn.
         """
+        order = ids.argsort()  # so that the same seed draws the same token as from a row of all logits
+        ids, logits = ids[order], logits[order]
         hidden = self._hidden()
         if hidden.tokens:
             logits[np.isin(ids, hidden.ids)] = -math.inf
-            best = int(logits.argmax())
+        best = int(logits.argmax())
         if not math.isfinite(logits[best]):
             raise DrawError("the model gave no finite logits for what may be drawn")
         self._drawn += 1

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence
-from engine.llama.drawing import Drawer
+from engine.llama.drawing import Drawer, outputs_of_all
 from engine.llama.model import LlamaModel
 from engine.request import GenerationRequest, Sampling
 
@@ -51,8 +51,8 @@ def seconds(model: LlamaModel, sampling: Sampling, rows: int) -> float:
         for _ in range(1 + STEPS):
             changed = logits.copy()
             began = time.perf_counter()
-            for sequence, row, best in zip(sequences, changed, changed.argmax(axis=1).tolist(), strict=True):
-                drawer.draw(sequence, (row, best, None))
+            for sequence, output in zip(sequences, outputs_of_all(changed), strict=True):
+                drawer.draw(sequence, output)
             times.append(time.perf_counter() - began)
     return statistics.median(times[1:])  # the first one makes the samplers
 

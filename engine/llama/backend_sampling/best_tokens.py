@@ -97,7 +97,7 @@ class BestTokens:
         self._samplers.detach(self._context.set_sampler)
 
     def read(self, outputs: int) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-        """Return the ids of each output of the last step in ascending order, and their logits. They may be changed.
+        """Return the ids of each output of the last step, in any order, and their logits. Valid until the next step.
 
         Raises:
             EngineFault: llama.cpp gave none.
@@ -106,9 +106,7 @@ class BestTokens:
         if _get_count(handle, first) != self.count:
             raise EngineFault("llama.cpp gave no candidates", code="decode_failed")
         ids = self._rows(ctypes.cast(_get_ids(handle, first), ctypes.c_void_p).value, outputs, "=i4")
-        logits = self._rows(ctypes.cast(_get_logits(handle, first), ctypes.c_void_p).value, outputs, "=f4")
-        order = ids.argsort(axis=1)  # the lowest id of equally good tokens comes first, as in a row of all logits
-        return np.take_along_axis(ids, order, axis=1), np.take_along_axis(logits, order, axis=1)
+        return ids, self._rows(ctypes.cast(_get_logits(handle, first), ctypes.c_void_p).value, outputs, "=f4")
 
     def _rows(self, address: int | None, outputs: int, kind: str) -> NDArray[Any]:
         """Return a view of llama.cpp's rows, each of which has room for the vocabulary."""
