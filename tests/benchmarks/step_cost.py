@@ -7,7 +7,7 @@ Without a model a pass computes nothing and takes 3 ms, as on a device, so that 
 engine's step loop and its writer run as in the engine process; another process reads the frames. With `--drafts` passes
 may have draft tokens, as they have by default in the program. Each figure is for passes with all rows:
 
-- pause: from the return of one call of `llama_decode` to the next call; median and 99th percentile of the time, and the
+- pause: from the end of one pass to the next call of `llama_decode`; median and 99th percentile of the time, and the
   CPU time of the step thread
 - CPU of a token in the whole process, without `llama_decode`, and its parts: each function's own thread
 - text: `Transcript` alone, a part of whatever calls it
@@ -113,6 +113,21 @@ class Clock:
 
         setattr(owner, name, timed)
 
+    def rest_of_pass(self, owner: Any, name: str) -> None:
+        """Let a pass last until the return of another function, which waits for its device."""
+        call = getattr(owner, name)
+
+        def timed(*args: Any) -> Any:
+            cpu = time.thread_time()
+            try:
+                return call(*args)
+            finally:
+                if self.counting:
+                    self.cpu["decode"] += time.thread_time() - cpu
+                self._returned = time.perf_counter(), time.thread_time()
+
+        setattr(owner, name, timed)
+
 
 def fake(rows: int, clock: Clock) -> LoadedModel:
     """Return a model that computes nothing."""
@@ -128,6 +143,7 @@ def real(config: EngineConfig, stack: ExitStack, clock: Clock) -> LoadedModel:
     loaded = engine_main.load(config, lambda _share: None, stack)
     assert isinstance(loaded.runner, LlamaRunner)
     clock.pass_(llama_cpp, "llama_decode")
+    clock.rest_of_pass(llama_cpp, "llama_synchronize")
     clock.part(loaded.runner, "run", "run")
     return loaded
 
