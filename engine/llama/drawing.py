@@ -14,6 +14,7 @@ from engine.core.step import Chunk, Draw, DrawFailure
 from engine.core.token import Score, Token
 from engine.events import Alternative
 from engine.llama.model import LlamaModel
+from engine.llama.row_threads import RowThreads
 from engine.sampling.candidates import Candidates, DrawError, Ids, Logits
 from engine.sampling.constraint import Constraint
 from engine.sampling.grammar import CompiledGrammar
@@ -44,11 +45,12 @@ def outputs_of_best(ids: Ids, logits: Logits) -> Iterator[Output]:
 
 
 class Drawer:
-    """Owns the samplers of the sequences, and the threads that mask for their grammars, and frees them once."""
+    """Owns the samplers of the sequences, and the threads that draw and mask for grammars, and frees them once."""
 
-    def __init__(self, model: LlamaModel) -> None:
-        """Start without samplers. `model` must outlive them."""
+    def __init__(self, model: LlamaModel, threads: int = 1) -> None:
+        """Start without samplers. `model` must outlive them. So many threads share out the rows of a step."""
         self._model = model
+        self._rows = RowThreads(threads)
         self._shared = SamplerResources(
             Candidates(model.info.vocabulary), model.end_tokens, model.info.context, model.dry
         )
@@ -62,6 +64,7 @@ class Drawer:
         for sequence in list(self._samplers):
             self.forget(sequence)
         self._mask_workers.shutdown()
+        self._rows.close()
 
     def forget(self, sequence: Sequence) -> None:
         """Free the sampler of a sequence. Repeatable."""
@@ -76,6 +79,18 @@ class Drawer:
             self._score(LogProbs(logits), token, count)
             for token, (logits, *_) in zip(chunk.scored, outputs, strict=False)
         )
+
+    def outputs(self, logits: Logits) -> Iterator[Output]:
+        """Return the outputs of rows with the logits of all tokens."""
+        return iter(self._rows.map(lambda rows: list(outputs_of_all(logits[rows])), len(logits)))
+
+    def draw_rows(self, sequences: list[Sequence], logits: Logits) -> list[Draw]:
+        """Draw a token for each of these sequences from its row of the logits of all tokens."""
+
+        def draw(rows: slice) -> list[Draw]:
+            return list(map(self.draw, sequences[rows], outputs_of_all(logits[rows])))
+
+        return self._rows.map(draw, len(sequences))
 
     def draws(self, chunk: Chunk, outputs: list[Output]) -> tuple[Draw, ...]:
         """Return the token after the last known one, and further ones as long as draft tokens are accepted."""

@@ -20,7 +20,8 @@ from engine.llama.backend_sampling.samplers import TopKSamplers
 from engine.llama.batch import Batch
 from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
-from engine.llama.drawing import Drawer, Output, outputs_of_all, outputs_of_best
+from engine.llama.cpu import usable_cores
+from engine.llama.drawing import Drawer, Output, outputs_of_best
 from engine.llama.memory.buffers import Buffers
 from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
@@ -28,6 +29,8 @@ from engine.llama.probe import Probe, probe
 from engine.prefix_files.service import PrefixFileService
 
 logger = logging.getLogger(__name__)
+
+_MOST_DRAW_THREADS = 8
 
 
 class LlamaRunner(Runner):
@@ -45,7 +48,7 @@ class LlamaRunner(Runner):
         with ExitStack() as resources:
             self._context, self._best = _open_context(model, config, resources)
             self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
-            self._drawer = resources.enter_context(closing(Drawer(model)))
+            self._drawer = resources.enter_context(closing(Drawer(model, _draw_threads(model))))
             self._resources = resources.pop_all()
 
     def __enter__(self) -> Self:
@@ -255,8 +258,12 @@ class LlamaRunner(Runner):
 
     def _read_rows(self, sequences: list[Sequence], seconds: float) -> StepResult:
         """Return the draws of a step with one row for each of these sequences."""
-        draws = tuple(zip(map(self._drawer.draw, sequences, self._outputs(len(sequences))), strict=True))
-        return StepResult(Outcome.DONE, draws, seconds, whole_rows=self._whole(len(sequences)))
+        rows = len(sequences)
+        if (self._best and self._best.given) or not rows:
+            drawn = list(map(self._drawer.draw, sequences, self._outputs(rows)))
+        else:
+            drawn = self._drawer.draw_rows(sequences, self._context.logits(rows))
+        return StepResult(Outcome.DONE, tuple(zip(drawn, strict=True)), seconds, whole_rows=self._whole(rows))
 
     def _whole(self, rows: int) -> int:
         """Return how many of the last step's rows were copied whole."""
@@ -268,7 +275,12 @@ class LlamaRunner(Runner):
             return iter(())
         if self._best and self._best.given:
             return outputs_of_best(*self._best.read(rows))
-        return outputs_of_all(self._context.logits(rows))
+        return self._drawer.outputs(self._context.logits(rows))
+
+
+def _draw_threads(model: LlamaModel) -> int:
+    """Return the number of threads that draw: several where a device computes, while the host's cores wait."""
+    return max(1, min(_MOST_DRAW_THREADS, usable_cores() - 1)) if model.placement.offloads else 1
 
 
 def _open_context(

@@ -1,6 +1,7 @@
 """The candidate array of llama.cpp's samplers, filled without a Python loop."""
 
 import ctypes
+import threading
 from typing import Any
 
 import llama_cpp
@@ -28,8 +29,8 @@ class DrawError(Exception):
     """Field of the request that is the reason; None for a failure of the engine."""
 
 
-class Candidates:
-    """Room for every token of a vocabulary. All sequences share one, because draws come one after another.
+class Candidates(threading.local):
+    """Room for every token of a vocabulary in each thread, which draws for one sequence after another.
 
     Memory of the system's for each draw would take a page fault for every 1,024 numbers.
     """

@@ -11,7 +11,7 @@ class SamplerResources:
     """Resources of one model and its runner."""
 
     candidates: Candidates
-    """The candidate array, as working memory."""
+    """The candidate array of each thread, as working memory."""
     end_tokens: frozenset[int]
     """The ids that end a generation."""
     context: int

@@ -9,13 +9,13 @@ from itertools import chain, islice
 from operator import add
 from typing import Any
 
+from engine.background import Background
 from engine.core.kv.prefix_file import FileService
 from engine.core.lane import Job, Work
 from engine.core.turns import NO_DEMAND, Turns
 from engine.errors import LoadError
 from engine.events import Event, Released
 from engine.info import EngineMetrics, HeldPrefix, SlotInfo
-from engine.worker.background import Background
 from engine.worker.lanes.lane import AnyLane, JobT, Lane, PlanT, RequestT_contra, ResultT
 from engine.worker.progress import Progress
 

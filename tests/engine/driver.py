@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
+from engine.background import Background
 from engine.core.changes import carry_out
 from engine.core.kv.pooled_ledger import make_ledger
 from engine.core.kv.prefix_files import PrefixFiles
@@ -19,7 +20,6 @@ from engine.request import GenerationRequest, Prompt
 from engine.testing.fake_model import FakeModel, letters, score, spell, weights
 from engine.testing.fake_runner import PARTIAL_CELLS, FakeRunner
 from engine.worker.admission import admit
-from engine.worker.background import Background
 from engine.worker.slices import Slices
 
 T = TypeVar("T")

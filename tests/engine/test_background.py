@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from engine.worker.background import Background
+from engine.background import Background
 
 GUARD = 10.0
 """Seconds. No test takes so long unless it fails."""
