@@ -41,6 +41,8 @@ class ModelTraits:
     """Number of tokens of a longer chunk that llama.cpp computes together: a part of a tile takes as long as all."""
     largest_step: int = LARGEST
     """Maximum number of tokens of a prompt step."""
+    idle_rows: int = 0
+    """Maximum number of slots without a row between two rows of a decode step that need no further weight pass."""
     pool: int | None = None
     """Number of cells that all slots share in a unified cache; None if each slot has cells of its own."""
 

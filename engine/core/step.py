@@ -1,6 +1,6 @@
 """One step: the contract between the scheduler, which decides, and a runner, which computes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -96,23 +96,32 @@ class StepPlan:
         """Number of tokens to compute, draft tokens included."""
         return sum([chunk.count for chunk in self.chunks]) + self.drafted
 
-    def weight_passes(self) -> Iterator["StepPlan"]:
+    def weight_passes(self, bridge: Callable[[int, int], bool] = lambda *_: False) -> Iterator["StepPlan"]:
         """Yield the plan in parts that need a weight pass each where each slot has cells of its own.
 
         A part has neighbouring slots with equally many rows.
+
+        Args:
+            bridge: returns whether two slots with a row each are computed as if they were neighbours.
         """
         part: list[Chunk] = []
         for chunk in self.chunks:
-            if part and (chunk.rows, chunk.seq_id) != (part[-1].rows, part[-1].seq_id + 1):
+            if part and not _share_pass(part[-1], chunk, bridge):
                 yield replace(self, chunks=tuple(part))
                 part = []
             part.append(chunk)
-        yield replace(self, chunks=tuple(part))
+        yield self if len(part) == len(self.chunks) else replace(self, chunks=tuple(part))
 
     @property
     def depth(self) -> int:
         """Tokens computed before its chunks, as an average over its tokens."""
         return sum(chunk.count * chunk.start for chunk in self.chunks) // max(1, self.tokens)
+
+
+def _share_pass(one: Chunk, following: Chunk, bridge: Callable[[int, int], bool]) -> bool:
+    if one.rows != following.rows:
+        return False
+    return following.seq_id == one.seq_id + 1 or (one.rows == 1 and bridge(one.seq_id, following.seq_id))
 
 
 class Outcome(Enum):

@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 _OUTCOMES = {0: Outcome.DONE, 1: Outcome.NO_ROOM, 2: Outcome.ABORTED}
 """By the return code of `llama_decode`. All others are failures."""
 _get_logits = short(llama_cpp.llama_get_logits)
+_get_last_position = short(llama_cpp.llama_memory_seq_pos_max)
 
 
 class LlamaContext:
@@ -207,7 +208,7 @@ class LlamaContext:
 
     def end_of(self, seq_id: int) -> int:
         """Return the position behind the last cell of a sequence."""
-        return int(llama_cpp.llama_memory_seq_pos_max(self._memory, seq_id)) + 1
+        return int(_get_last_position(self._memory, seq_id)) + 1
 
     def shift(self, seq_id: int, start: int, count: int, batch: Batch) -> None:
         """Drop `count` cells of a sequence from position `start` on, and move those behind them.

@@ -164,19 +164,23 @@ class LlamaModel:
             return plan_memory(config, self.attention, trained, simulation, rooms, **kind)
 
     def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
-        moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
+        offloads = self.placement.offloads
+        moves = cells_per_weight_pass(self.info.size, self.memory.token_bytes, offloads=offloads)
         has_state, snapshots = metadata.has_state(handle), self.memory.snapshots
+        can_trim = metadata.can_trim(handle, full_windows=self.memory.full_windows)
+        idles = can_trim and not (has_state or self.window or self.aborts or config.kv_unified)
         drafts = not has_state or not (config.kv_unified or config.speculation is False)
         return ModelTraits(
-            cells_per_weight_pass=moves,
+            cells_per_weight_pass=0 if config.kv_unified else moves,
             min_prefill_chunk=self.attention.chunk,
-            can_trim=metadata.can_trim(handle, full_windows=self.memory.full_windows),
+            can_trim=can_trim,
             max_draft=(snapshots or (_SHORT_DRAFT if has_state else LENGTHS[-1])) if drafts else 0,
             drops_steps=drafts and has_state and not snapshots,
             has_state=has_state,
             windowed=self.window > 0,
             prefill_tile=self.attention.tile,
             largest_step=largest_step(self.attention, config.slots, aborts=self.aborts),
+            idle_rows=self.placement.idle_rows(llama_cpp.llama_model_n_layer(handle)) if idles else 0,
             pool=self.memory.cells if config.kv_unified else None,
         )
 

@@ -22,6 +22,7 @@ from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
 from engine.llama.cpu import usable_cores
 from engine.llama.drawing import Drawer, Output, outputs_of_best
+from engine.llama.idle_rows import IdleRow, IdleRows, insert
 from engine.llama.memory.buffers import Buffers
 from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
@@ -47,6 +48,8 @@ class LlamaRunner(Runner):
         self._in_parts = not config.kv_unified and (model.attention.shares_depth or not model.aborts)
         with ExitStack() as resources:
             self._context, self._best = _open_context(model, config, resources)
+            most_idle = model.traits.idle_rows
+            self._idle_rows = IdleRows(self._context, model.info.context, most_idle) if most_idle else None
             self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
             self._drawer = resources.enter_context(closing(Drawer(model, _draw_threads(model))))
             self._resources = resources.pop_all()
@@ -161,7 +164,7 @@ class LlamaRunner(Runner):
         """
         seconds = 0.0
         results: list[StepResult] = []
-        for part in plan.weight_passes():
+        for part in plan.weight_passes(self._idle_rows.bridge) if self._idle_rows else plan.weight_passes():
             if self._context.aborted:
                 self._undo(plan)
                 return StepResult(Outcome.ABORTED, (), seconds)
@@ -174,19 +177,23 @@ class LlamaRunner(Runner):
             if result.outcome is Outcome.ABORTED:
                 self._undo(plan)
                 return StepResult(Outcome.ABORTED, (), seconds)
+        if len(results) == 1:
+            return results[0]
         draws = tuple(draw for result in results for draw in result.draws)
         scores = tuple(score for result in results for score in result.scores)
         return StepResult(Outcome.DONE, draws, seconds, scores, sum(result.whole_rows for result in results))
 
     def _run(self, plan: StepPlan) -> StepResult:
         """Run one step by one call to llama.cpp."""
-        self._fill(plan)
+        idle = self._fill(plan)
         self._context.use_adapters(plan.adapters)
         began = time.perf_counter()
         if plan.drafted and self._model.traits.drops_steps:
             self._cells.keep(plan.chunks[0].seq_id)
         outcome = self._context.decode(self._batch, abortable=self._may_abort(plan))
         seconds = time.perf_counter() - began
+        if self._idle_rows:
+            self._idle_rows.drop(idle)
         if outcome is Outcome.ABORTED:
             self._undo(plan)
         if outcome is not Outcome.DONE:
@@ -207,20 +214,22 @@ class LlamaRunner(Runner):
             self._best.forget(sequence)
         self._drawer.forget(sequence)
 
-    def _fill(self, plan: StepPlan) -> None:
-        """Write the plan to the batch."""
+    def _fill(self, plan: StepPlan) -> list[IdleRow]:
+        """Write the plan to the batch. Return the idle rows that are in it, too."""
         self._batch.clear()
         chunks = plan.chunks
         if plan.tokens > len(chunks) or not plan.decode:
             for chunk in chunks:
                 self._add(chunk)
-            return
-        self._batch.add_rows(
-            [chunk.sequence.tokens[chunk.start] for chunk in chunks],
-            seq_ids=[chunk.seq_id for chunk in chunks],
-            positions=[chunk.start for chunk in chunks],
-            outputs=[chunk.sample or chunk.score for chunk in chunks],
-        )
+            return []
+        tokens = [chunk.sequence.tokens[chunk.start] for chunk in chunks]
+        seq_ids = [chunk.seq_id for chunk in chunks]
+        positions = [chunk.start for chunk in chunks]
+        outputs = [chunk.sample or chunk.score for chunk in chunks]
+        idle = self._idle_rows.of(chunks) if self._idle_rows else []
+        insert(idle, tokens, seq_ids, positions, outputs)
+        self._batch.add_rows(tokens, seq_ids, positions, outputs)
+        return idle
 
     def _add(self, chunk: Chunk) -> None:
         last = self._batch.add(chunk.tokens, seq_id=chunk.seq_id, start=chunk.start, output=chunk.sample)

@@ -22,8 +22,10 @@ class Compactor:
     those of the next step, would have paid for the move. That is at most twice the optimal cost (the ski-rental rule).
     """
 
-    def __init__(self, ledger: KVLedger) -> None:
+    def __init__(self, ledger: KVLedger, *, idle_rows: int = 0) -> None:
+        """Start without costs. `idle_rows` are slots that a gap may have without another weight pass."""
         self._ledger = ledger
+        self._most = idle_rows
         self._spent = Counter[AdapterSet]()
 
     def gather(self, rows: list[Sequence]) -> None:
@@ -33,13 +35,15 @@ class Compactor:
         """
         adapters = rows[0].adapters
         spent = self._spent.pop(adapters, 0)
-        if rows[-1].seq_id - rows[0].seq_id < len(rows):  # there are no gaps
+        if rows[-1].seq_id - rows[0].seq_id < len(rows):
+            return
+        gaps = sum(b.seq_id - a.seq_id > 1 + self._most for a, b in pairwise(rows))
+        if not gaps:
             return
         if any(row.request.slot is not None for row in rows):  # a request keeps the slot that it names
             return
         if len(self._spent) >= len(self._ledger.slots):  # some of these sets have no sequence any more
             self._spent.clear()
-        gaps = sum(b.seq_id - a.seq_id > 1 for a, b in pairwise(rows))
         spent += gaps * self._ledger.traits.cells_per_weight_pass
         moves = self._cheapest({row.seq_id for row in rows})
         self._spent[adapters] = spent - self._carry_out(moves) if _total(moves) <= spent else spent

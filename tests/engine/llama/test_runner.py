@@ -187,6 +187,41 @@ def test_an_abort_between_two_weight_passes_leaves_nothing_computed(
     unstoppable.arm()
 
 
+@pytest.mark.parametrize("cells", [0, 1, 50, CONTEXT])
+def test_a_slot_between_two_rows_has_an_idle_row_if_there_is_room(
+    model: LlamaModel, runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch, cells: int
+) -> None:
+    drawn = []
+    with bridging(model) as bridged:
+        for one in (runner, bridged):
+            batches = record_batches(monkeypatch, one)
+            between, rows = sequence(1, prompt(cells)), [sequence(seq_id, prompt(9, seq_id)) for seq_id in (0, 2)]
+            while between.computed < cells:
+                compute(one, (between, min(512, cells - between.computed)))
+            for _ in range(4):
+                compute(one, *((row, row.pending) for row in rows))
+            assert last_cell(one, 1) == cells - 1
+            drawn.append([row.tokens for row in rows])
+    assert drawn[0] == drawn[1]
+    assert batches[-3:] == ([1, 1, 1] if cells == CONTEXT else [3, 3, 3])
+
+
+def test_an_abort_of_a_step_with_an_idle_row_leaves_no_cell(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    with bridging(model) as bridged:
+        monkeypatch.setattr(bridged._context, "decode", lambda *_, **__: Outcome.ABORTED)
+        rows = [sequence(seq_id, prompt(1, seq_id)) for seq_id in (0, 2)]
+        assert bridged.run(plan(*((row, 1) for row in rows))).outcome is Outcome.ABORTED
+        assert [last_cell(bridged, seq_id) for seq_id in range(SLOTS)] == [-1] * SLOTS
+
+
+def bridging(model: LlamaModel) -> LlamaRunner:
+    """Return a runner on a device where one idle row takes no time."""
+    traits, model.traits = model.traits, replace(model.traits, idle_rows=1)
+    made = runner_with(model, shares_depth=False, aborts=False)
+    model.traits = traits
+    return made
+
+
 def record_batches(
     monkeypatch: pytest.MonkeyPatch, runner: LlamaRunner, then: Callable[[], None] = lambda: None
 ) -> list[int]:

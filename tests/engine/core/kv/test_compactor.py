@@ -114,3 +114,11 @@ def test_no_other_neighbouring_slots_cost_less(seed: int) -> None:
     windows = [range(start, start + len(rows)) for start in range(16 - len(rows) + 1)]
     costs = [sum(16 + row.computed for row in rows if before[row] not in window) for window in windows]
     assert sum(16 + row.computed for row in rows if row.seq_id != before[row]) == min(costs)
+
+
+def test_a_gap_with_idle_rows_costs_nothing() -> None:
+    ledger, rows = crowd(8, 20, None, None, 20, weight_pass=1000)
+    Compactor(ledger, idle_rows=2).gather(rows)
+    assert places(rows) == [0, 3]
+    Compactor(ledger, idle_rows=1).gather(rows)
+    assert sorted(places(rows)) in ([0, 1], [2, 3], [3, 4])

@@ -137,6 +137,12 @@ def test_the_input_and_the_first_layers_stay_in_host_memory() -> None:
     assert Placement(-1, (), (), ()).host_weights(TENSORS) == 1231
 
 
+def test_idle_rows_are_cheap_where_devices_compute_all_layers() -> None:
+    assert [placed(layers).idle_rows(2) > 0 for layers in (-1, 4, 3, 2, 0)] == [True, True, True, False, False]
+    assert placed(-1, (), ("_exps", "CPU")).idle_rows(2) == 0
+    assert Placement(-1, (), (), ()).idle_rows(2) == 0
+
+
 def test_the_first_matching_override_decides() -> None:
     assert placed(-1, (), ("_exps", "CPU")).host_weights(TENSORS) == 201
     assert placed(-1, (), ("ffn_up", "CUDA0"), ("_exps", "CPU")).host_weights(TENSORS) == 1
