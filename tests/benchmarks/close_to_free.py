@@ -2,10 +2,11 @@
 """The time from a client's close of its connection until its slot is free, measured from outside by `GET /slots`.
 
     python -m tests.benchmarks.close_to_free --model MODEL.gguf [--rounds 20] [--neighbours 0,1,4] [--context 4096]
+        [--prompt-words 2000] [--new 200] [--linger 0.3]
 
 Starts a server of its own. Each round sends one request under an id of its own, waits until its slot is in the phase
 asked for, closes the socket, and reads the slots until the request has none. The overhead of polling is printed beside
-it, as the time of one `GET /slots`.
+it, as the time of one `GET /slots`. For a fast device, prompts and answers must be longer, and the linger shorter.
 """
 
 import argparse
@@ -24,8 +25,6 @@ from dataclasses import dataclass
 from typing import Any
 
 WORDS = "time people way water day part sound work place year back thing name sentence man line boy farm end kind"
-PREFILL_TOKENS = 2000
-DECODE_TOKENS = 200
 GUARD = 120.0
 
 
@@ -79,6 +78,14 @@ class Case:
     phase: str
     stream: bool
     neighbours: int
+    words: int
+    """Words of the prompt, of about as many tokens."""
+    new: int
+    """Tokens of the answer."""
+    most: int
+    """Tokens of a neighbour's answer."""
+    linger: float
+    """The most seconds that the phase lasts before the client closes."""
 
     @property
     def name(self) -> str:
@@ -88,10 +95,10 @@ class Case:
 async def one(port: int, slots: Slots, case: Case, number: int) -> float:
     """Return the seconds from close to free."""
     request_id = f"bench-{number}-{random.getrandbits(32):x}"
-    words = PREFILL_TOKENS if case.phase == "prefill" else 16
-    writer = await send(port, request_id, prompt=prompt(words, number), max_tokens=DECODE_TOKENS, stream=case.stream)
+    words = case.words if case.phase == "prefill" else 16
+    writer = await send(port, request_id, prompt=prompt(words, number), max_tokens=case.new, stream=case.stream)
     await slots.until(request_id, case.phase)
-    await asyncio.sleep(random.uniform(0.02, 0.3))
+    await asyncio.sleep(random.uniform(case.linger / 15, case.linger))
     if await slots.state(request_id) != case.phase:
         raise RuntimeError(f"the request left its {case.phase} before the client could")
     begun = time.perf_counter()
@@ -101,10 +108,10 @@ async def one(port: int, slots: Slots, case: Case, number: int) -> float:
 
 
 @contextlib.asynccontextmanager
-async def neighbours(port: int, slots: Slots, count: int) -> AsyncIterator[None]:
+async def neighbours(port: int, slots: Slots, count: int, new: int) -> AsyncIterator[None]:
     """Streams that decode for as long as the context lasts."""
     ids = [f"neighbour-{i}-{time.monotonic_ns()}" for i in range(count)]
-    writers = [await send(port, i, prompt="Once upon a time", max_tokens=3000, stream=True) for i in ids]
+    writers = [await send(port, i, prompt="Once upon a time", max_tokens=new, stream=True) for i in ids]
     for request_id in ids:
         await slots.until(request_id, "decode")
     yield
@@ -116,7 +123,7 @@ async def neighbours(port: int, slots: Slots, count: int) -> AsyncIterator[None]
 
 async def measure(port: int, case: Case, rounds: int) -> None:
     slots = await Slots.connect(port)
-    async with neighbours(port, slots, case.neighbours):
+    async with neighbours(port, slots, case.neighbours, case.most):
         begun = time.perf_counter()
         await slots.get()
         asked = time.perf_counter() - begun
@@ -165,13 +172,17 @@ async def main() -> None:
     parser.add_argument("--context", type=int, default=4096)
     parser.add_argument("--step-target-ms", type=float, default=250.0)
     parser.add_argument("--backend", default="trio")
+    parser.add_argument("--prompt-words", type=int, default=2000, help="of prompts that are left during prefill")
+    parser.add_argument("--new", type=int, default=200, help="tokens of an answer")
+    parser.add_argument("--linger", type=float, default=0.3, help="most seconds from the phase to the close")
     args = parser.parse_args()
     async with server(args) as port:
         print("| request | neighbours | p50 ms | p99 ms | one poll ms |\n|---|---|---|---|---|")
         for count in map(int, args.neighbours.split(",")):
             for phase in ("decode", "prefill"):
                 for stream in (True, False):
-                    await measure(port, Case(phase, stream, count), args.rounds)
+                    case = Case(phase, stream, count, args.prompt_words, args.new, args.context - 64, args.linger)
+                    await measure(port, case, args.rounds)
 
 
 asyncio.run(main())
