@@ -10,6 +10,11 @@ from engine.core.budget import LARGEST
 from engine.info import ModelInfo
 from engine.request import Grammar, PromptText, Sampling
 
+CELLS_PER_TOKEN = 64
+"""Cells that a CPU copies in its memory in the time of computing one token."""
+WORTH_COPYING = 8
+"""Tokens. A copy for fewer saves little, and it delays other sequences too."""
+
 
 @dataclass(frozen=True, slots=True)
 class ModelTraits:
@@ -41,6 +46,10 @@ class ModelTraits:
     """Number of tokens of a longer chunk that llama.cpp computes together: a part of a tile takes as long as all."""
     largest_step: int = LARGEST
     """Maximum number of tokens of a prompt step."""
+    cells_per_token: float = CELLS_PER_TOKEN
+    """Approximate number of cells that are copied in the time of computing one token of a prompt."""
+    worth_copying: int = WORTH_COPYING
+    """Minimum number of tokens that a copy of cells saves."""
     idle_rows: int = 0
     """Maximum number of slots without a row between two rows of a decode step that need no further weight pass."""
     pool: int | None = None

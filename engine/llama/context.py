@@ -59,7 +59,7 @@ class LlamaContext:
         Raises:
             LoadError: llama.cpp cannot create the context, usually because memory is short.
         """
-        self._threads = _step_threads(config)
+        self._threads = _step_threads(config, offloaded=model.offloaded)
         self._threads_used = 0
         self._abort = AbortFlag()
         set_rope(params, config.rope)
@@ -249,9 +249,12 @@ class LlamaContext:
         self._abort.clear()
 
 
-def _step_threads(config: EngineConfig) -> StepThreads:
-    """Return the choice of threads: the operator's numbers, or those measured to be fastest."""
-    measured = ladder(usable_cores())
+def _step_threads(config: EngineConfig, *, offloaded: bool) -> StepThreads:
+    """Return the choice of threads: the operator's numbers, or those measured to be fastest.
+
+    Where devices compute all layers, one reads the rows of the tokens' embeddings. Others would only spin beside it.
+    """
+    measured = ladder(1 if offloaded else usable_cores())
     several = config.threads_batch or config.threads
     return StepThreads(
         single=(config.threads,) if config.threads else measured, several=(several,) if several else measured

@@ -1,5 +1,6 @@
 """A trial of a new context: whether it computes, the size of its states, and how its sequences can go back."""
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,8 @@ class Probe:
     """The size of a partial state; unset where copies can be trimmed, or where a whole state is as good."""
     drops: bool = True
     """True if the cell of the last step could be dropped."""
+    cells_per_token: float | None = None
+    """As `ModelTraits.cells_per_token`; None if it was not measured."""
 
 
 def probe(context: LlamaContext, batch: Batch, model: LlamaModel, cells: SlotCells) -> Probe:
@@ -51,6 +54,26 @@ def probe(context: LlamaContext, batch: Batch, model: LlamaModel, cells: SlotCel
     if rewinds:
         return Probe(*measure_parts(whole, partial, model.window), drops=drops)
     return Probe(measure(whole), drops=drops)
+
+
+def cells_per_token(context: LlamaContext, batch: Batch, model: LlamaModel) -> float:
+    """Measure how many cells are copied out of a slot and back in the time of computing one token. Uses slot 0.
+
+    Raises:
+        LoadError: the results are no logits.
+    """
+    tokens = min(model.traits.largest_step, model.info.context)
+    for _ in range(2):  # the first time llama.cpp makes its graph, and pages are used for the first time
+        context.remove(0, 0)
+        began = time.perf_counter()
+        _decode(context, batch, model, start=0, rows=tokens)
+        computed = time.perf_counter() - began
+    state = read_state(context.handle, 0)
+    began = time.perf_counter()
+    write_state(context.handle, 0, read_state(context.handle, 0, lambda size: state[:size]))
+    copied = time.perf_counter() - began
+    context.remove(0, 0)
+    return computed / copied
 
 
 def _drops(cells: SlotCells, rows: int) -> bool:

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from itertools import islice
 from typing import Self
 
@@ -26,7 +27,7 @@ from engine.llama.idle_rows import IdleRow, IdleRows, insert
 from engine.llama.memory.buffers import Buffers
 from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
-from engine.llama.probe import Probe, probe
+from engine.llama.probe import Probe, cells_per_token, probe
 from engine.prefix_files.service import PrefixFileService
 
 logger = logging.getLogger(__name__)
@@ -78,15 +79,22 @@ class LlamaRunner(Runner):
             LoadError: the results are no logits.
         """
         if self._best is None:
-            return probe(self._context, self._batch, self._model, self._cells)
+            return self._probe()
         self._best.detach()
-        probed = probe(self._context, self._batch, self._model, self._cells)
+        probed = self._probe()
         if self._model.backend_sampling or self._best.are_faster(self._batch):
             self._best.attach()
         else:
             self._best = None
         logger.info("tokens are selected on the %s", "device of the output layer" if self._best else "host")
         return probed
+
+    def _probe(self) -> Probe:
+        """Return the findings. In a host's memory the speed of copies is known well enough."""
+        probed = probe(self._context, self._batch, self._model, self._cells)
+        if not self._model.placement.offloads:
+            return probed
+        return replace(probed, cells_per_token=cells_per_token(self._context, self._batch, self._model))
 
     @override
     def remove(self, removal: Removal) -> None:

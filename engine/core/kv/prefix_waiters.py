@@ -53,7 +53,8 @@ class PrefixWaiters:
         best = self._ledger.best_source(sequence)
         source, shared = self._awaited(sequence, earlier)
         saved = shared - max(sequence.computed, best.tokens if best else 0)
-        return (source, shared) if saved >= WORTH_WAITING else (None, 0)
+        waits = source is not None and saved >= WORTH_WAITING and self._ledger.pays(len(source.tokens), saved)
+        return (source, shared) if waits else (None, 0)
 
     def _awaited(self, sequence: Sequence, earlier: Iterable[Sequence]) -> tuple[Sequence | None, int]:
         """Return the sequence with the longest common prefix, and the number of its tokens that can be reused."""

@@ -9,11 +9,6 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.core.kv.slot import Slot
 from engine.core.model import ModelTraits
 
-WORTH_COPYING = 8
-"""Tokens. For fewer, a copy saves little, and it delays other sequences too."""
-COPY_COST = 64
-"""Cells. Copying so many takes about as long as computing one token. A copy costs by all cells of its source."""
-
 PrefixSource: TypeAlias = Slot | StoredPrefix
 """A place to reuse cells from."""
 S_co = TypeVar("S_co", bound=PrefixSource, covariant=True)
@@ -94,6 +89,6 @@ def _size(source: PrefixSource) -> int:
     return source.size
 
 
-def pays(source: PrefixSource, tokens: int) -> bool:
-    """Return whether so many tokens are worth a copy of all cells of a source."""
-    return tokens >= max(WORTH_COPYING, source.size // COPY_COST)
+def pays(size: int, tokens: int, traits: ModelTraits) -> bool:
+    """Return whether so many tokens are worth a copy of a source with `size` cells."""
+    return tokens >= max(traits.worth_copying, int(size / traits.cells_per_token))

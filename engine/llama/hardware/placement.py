@@ -13,10 +13,6 @@ _LAYER = re.compile(r"blk\.(\d+)\.")
 _INPUT = ("token_embd", "per_layer_token_embd", "position_embd", "token_types")
 """Beginnings of the names of the tensors that llama.cpp keeps in host memory."""
 
-_IDLE_ROWS = 16
-"""Measured on an H100 with Q4_K_M of 0.6B weights: a step takes 1.5 ms with 1 row, 2.3 with 8 and 4.2 with 32, so that
-another pass takes as long as about 18 rows. Larger models read more weights in a pass."""
-
 
 @dataclass(frozen=True, slots=True)
 class Placement:
@@ -36,10 +32,9 @@ class Placement:
         """True if layers are offloaded, of which the output layer is always one."""
         return bool(self.devices) and self.gpu_layers != 0
 
-    def idle_rows(self, layers: int) -> int:
-        """Return how many rows take no longer than a weight pass. 0 if the host may compute some of so many layers."""
-        whole = self.devices and not self.overrides and not 0 <= self.gpu_layers <= layers
-        return _IDLE_ROWS if whole else 0
+    def offloads_all(self, layers: int) -> bool:
+        """Return whether so many layers and the output layer are offloaded, and no tensor is placed by its name."""
+        return bool(self.devices) and not self.overrides and not 0 <= self.gpu_layers <= layers
 
     @property
     def gpus(self) -> list[str]:

@@ -2,6 +2,7 @@
 
 import errno
 import logging
+import math
 import re
 import threading
 from collections import Counter
@@ -22,6 +23,7 @@ from engine.errors import EngineFault, LoadError
 from engine.llama import context, state
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
+from engine.llama.devices import Device
 from engine.llama.memory.parameters import BATCH_ROWS
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
@@ -212,6 +214,16 @@ def test_an_abort_of_a_step_with_an_idle_row_leaves_no_cell(model: LlamaModel, m
         rows = [sequence(seq_id, prompt(1, seq_id)) for seq_id in (0, 2)]
         assert bridged.run(plan(*((row, 1) for row in rows))).outcome is Outcome.ABORTED
         assert [last_cell(bridged, seq_id) for seq_id in range(SLOTS)] == [-1] * SLOTS
+
+
+def test_copies_are_measured_where_layers_are_offloaded(model: LlamaModel, runner: LlamaRunner) -> None:
+    assert runner.probe().cells_per_token is None
+    placement, model.placement = model.placement, replace(model.placement, gpu_layers=-1, devices=(Device(0),))
+    probed = runner.probe()
+    model.placement = placement
+    assert probed.cells_per_token is not None
+    assert 0 < probed.cells_per_token < math.inf
+    assert last_cell(runner, 0) == -1
 
 
 def bridging(model: LlamaModel) -> LlamaRunner:

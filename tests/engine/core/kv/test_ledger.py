@@ -1,10 +1,12 @@
 """The ledger: every slot is free or held, resident prefixes are reused by their tokens, neighbours stay together."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine.core.kv.cell_changes import CellChange, Copy, Removal, Swap
 from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
-from engine.core.kv.reuse import COPY_COST, WORTH_COPYING
+from engine.core.model import CELLS_PER_TOKEN, WORTH_COPYING
 from engine.core.sequence import Sequence
 from engine.testing.fake_model import FakeModel
 from tests.engine.driver import request
@@ -130,9 +132,18 @@ def test_part_of_a_neighbour_is_not_copied_where_parts_cannot_be_dropped() -> No
 
 def test_a_short_part_of_a_long_prefix_is_not_copied() -> None:
     ledger = KVLedger(2, FakeModel().traits)
-    first = hold(ledger, *LONG, *range(1000, 1000 + COPY_COST * 2 * WORTH_COPYING))
+    first = hold(ledger, *LONG, *range(1000, 1000 + CELLS_PER_TOKEN * 2 * WORTH_COPYING))
     first.computed = first.prompt
     assert hold(ledger, *LONG).computed == 0
+
+
+@pytest.mark.parametrize(("cells_per_token", "tokens", "copied"), [(0.9, 500, 0), (1.1, 500, 500), (1.1, 99, 0)])
+def test_a_slow_copy_must_pay_for_itself(cells_per_token: float, tokens: int, copied: int) -> None:
+    traits = replace(FakeModel().traits, cells_per_token=cells_per_token, worth_copying=100)
+    ledger = KVLedger(2, traits)
+    first = hold(ledger, *range(tokens + 1))
+    first.computed = tokens
+    assert hold(ledger, *range(tokens), 1000, 1001).computed == copied
 
 
 def test_all_cached_cells_can_be_given_up() -> None:

@@ -2,13 +2,14 @@
 
 import itertools
 import random
+from dataclasses import replace
 
 import pytest
 
 from engine.core.kv.cell_changes import Removal, Restore
 from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
 from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
-from engine.core.kv.reuse import COPY_COST
+from engine.core.model import CELLS_PER_TOKEN
 from engine.core.sequence import Sequence
 from engine.events import Failed, Finished
 from engine.testing.fake_model import FakeModel
@@ -116,9 +117,9 @@ def test_a_prefix_of_a_running_neighbour_is_not_saved() -> None:
 
 
 def test_a_long_prefix_is_not_saved_again_for_a_few_more_tokens() -> None:
-    driver = driven(1, context=2 * COPY_COST * WORTH_SAVING)
-    long = PREFIX * (COPY_COST * WORTH_SAVING // len(PREFIX) + 1)
-    much = len(long) // COPY_COST
+    driver = driven(1, context=2 * CELLS_PER_TOKEN * WORTH_SAVING)
+    long = PREFIX * (CELLS_PER_TOKEN * WORTH_SAVING // len(PREFIX) + 1)
+    much = len(long) // CELLS_PER_TOKEN
     ask(driver, long, other(1), long + "x" * (much - 1), other(2))
     assert stored(driver) == [204, len(long)]
     ask(driver, long + "y" * (2 * much), other(3))
@@ -308,3 +309,12 @@ def test_the_longer_of_a_slots_and_a_stored_prefix_is_taken() -> None:
     assert ledger.copy_prefix(again)
     assert (again.computed, again.cached) == (999, 999)
     assert ledger.take_changes() == (Restore(1, 0, 999),)
+
+
+@pytest.mark.parametrize(("cells_per_token", "computed_tokens"), [(64.0, 301), (2.0, 301), (0.9, 600)])
+def test_nobody_waits_for_a_prefix_whose_copy_takes_longer(cells_per_token: float, computed_tokens: int) -> None:
+    model = FakeModel(slots=2)
+    model.traits = replace(model.traits, cells_per_token=cells_per_token)
+    driver = Driver(model)
+    ask_at_once(driver, ["x" * 300, "x" * 300])
+    assert computed(driver) == computed_tokens

@@ -137,10 +137,10 @@ def test_the_input_and_the_first_layers_stay_in_host_memory() -> None:
     assert Placement(-1, (), (), ()).host_weights(TENSORS) == 1231
 
 
-def test_idle_rows_are_cheap_where_devices_compute_all_layers() -> None:
-    assert [placed(layers).idle_rows(2) > 0 for layers in (-1, 4, 3, 2, 0)] == [True, True, True, False, False]
-    assert placed(-1, (), ("_exps", "CPU")).idle_rows(2) == 0
-    assert Placement(-1, (), (), ()).idle_rows(2) == 0
+def test_all_is_offloaded_with_the_output_layer_and_without_single_tensors() -> None:
+    assert [placed(layers).offloads_all(2) for layers in (-1, 4, 3, 2, 0)] == [True, True, True, False, False]
+    assert not placed(-1, (), ("_exps", "CPU")).offloads_all(2)
+    assert not Placement(-1, (), (), ()).offloads_all(2)
 
 
 def test_the_first_matching_override_decides() -> None:
