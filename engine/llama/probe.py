@@ -63,14 +63,13 @@ def cells_per_token(context: LlamaContext, batch: Batch, model: LlamaModel) -> f
         LoadError: the results are no logits.
     """
     tokens = min(model.traits.largest_step, model.info.context)
-    for _ in range(2):  # the first time llama.cpp makes its graph, and pages are used for the first time
+    for _ in range(2):  # the first time llama.cpp makes its graph
         context.remove(0, 0)
         began = time.perf_counter()
         _decode(context, batch, model, start=0, rows=tokens)
         computed = time.perf_counter() - began
-    state = read_state(context.handle, 0)
     began = time.perf_counter()
-    write_state(context.handle, 0, read_state(context.handle, 0, lambda size: state[:size]))
+    write_state(context.handle, 0, read_state(context.handle, 0))
     copied = time.perf_counter() - began
     context.remove(0, 0)
     return computed / copied
