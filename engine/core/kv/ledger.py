@@ -7,7 +7,7 @@ from engine.core.kv.disk_tier import DiskTier
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_file import FileReport, FileWritten
 from engine.core.kv.prefix_files import PrefixFiles
-from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
+from engine.core.kv.prefix_store import SAVES_PAY, WORTH_SAVING, PrefixStore
 from engine.core.kv.reuse import PrefixSource, Reuse, ReuseFinder, S, pays
 from engine.core.kv.slot import Slot, place
 from engine.core.model import ModelTraits
@@ -265,7 +265,7 @@ class KVLedger:
 
     def _save(self, slot: Slot, *, stays: int = 0) -> None:
         """Save a free slot if the cells to be dropped, all after the first `stays`, are worth it and unique."""
-        if slot.size < WORTH_SAVING or not self.store.has_room(slot.size):
+        if slot.size < WORTH_SAVING or self.traits.cells_per_token < SAVES_PAY or not self.store.has_room(slot.size):
             return
         elsewhere = self._finder.best((other for other in self.slots if other is not slot), slot.prefix)
         lost = slot.size - max(stays, elsewhere.tokens if elsewhere else 0)

@@ -8,7 +8,7 @@ import pytest
 
 from engine.core.kv.cell_changes import Removal, Restore
 from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
-from engine.core.kv.prefix_store import WORTH_SAVING, PrefixStore
+from engine.core.kv.prefix_store import SAVES_PAY, WORTH_SAVING, PrefixStore
 from engine.core.model import CELLS_PER_TOKEN
 from engine.core.sequence import Sequence
 from engine.events import Failed, Finished
@@ -309,6 +309,15 @@ def test_the_longer_of_a_slots_and_a_stored_prefix_is_taken() -> None:
     assert ledger.copy_prefix(again)
     assert (again.computed, again.cached) == (999, 999)
     assert ledger.take_changes() == (Restore(1, 0, 999),)
+
+
+@pytest.mark.parametrize(("cells_per_token", "saved"), [(SAVES_PAY - 0.1, 0), (SAVES_PAY, 512)])
+def test_nothing_is_saved_where_copies_are_slow(cells_per_token: float, saved: int) -> None:
+    model = FakeModel(slots=1, context=2048)
+    model.traits = replace(model.traits, cells_per_token=cells_per_token)
+    driver = Driver(model, store_budget=ROOM)
+    ask(driver, PREFIX, other(1))
+    assert driver.store.saved == saved
 
 
 @pytest.mark.parametrize(("cells_per_token", "computed_tokens"), [(64.0, 301), (2.0, 301), (0.9, 600)])
