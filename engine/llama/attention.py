@@ -35,6 +35,11 @@ class Attention:
     shares_depth: bool = False
     """True if every row of a call costs as much as the deepest one in it."""
 
+    @property
+    def flash(self) -> bool:
+        """True unless flash attention is off."""
+        return self.kind != llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+
 
 FLASH = Attention(llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED, chunk=64, tile=64, batch=512)
 AUTO = Attention(llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO, chunk=64, tile=64, batch=512)

@@ -8,12 +8,13 @@ import llama_cpp
 
 from engine.config import EngineConfig, KVType
 from engine.errors import LoadError
-from engine.llama.attention import NO_FLASH, Attention
+from engine.llama.attention import Attention
 
 _BF16 = 30  # GGML_TYPE_BF16 in ggml.h, which the bindings lack
 _TURN = 64
 """Numbers that llama.cpp turns together before it quantises keys."""
 _CUDA_PAIRS = re.compile(r"FA_QUANTS = (\S+)")
+"""The pairs that the CUDA kernels are built for, with commas between them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def check_cell_types(config: EngineConfig, keys: Collection[int], values: Collec
             )
     if config.context_shift:
         _check_shift(config.kv_type_k, keys)
-    if kind is NO_FLASH and CELL_TYPES[config.kv_type_v].block > 1:
+    if not kind.flash and CELL_TYPES[config.kv_type_v].block > 1:
         raise LoadError(f"--kv-type-v {config.kv_type_v} needs flash attention: choose --flash-attention on")
 
 
@@ -92,10 +93,10 @@ def check_cuda(config: EngineConfig, kind: Attention, build: str) -> None:
         LoadError: they cannot.
     """
     pair = config.kv_type_k, config.kv_type_v
-    if kind is NO_FLASH or all(CELL_TYPES[name].block == 1 for name in pair):
+    if not kind.flash or all(CELL_TYPES[name].block == 1 for name in pair):
         return
     found = _CUDA_PAIRS.search(build)
-    pairs = found[1].split(";") if found else []
+    pairs = found[1].split(",") if found else []
     if "iq4_nl" in pair or not {"all", "-".join(pair)} & set(pairs):
         raise LoadError(
             f"this build of llama.cpp has no CUDA kernel for --kv-type-k {pair[0]} with --kv-type-v {pair[1]}: choose "

@@ -16,7 +16,7 @@ from engine.core.kv.cell_changes import Shift
 from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Outcome, StepPlan
 from engine.errors import LoadError
-from engine.llama.attention import AUTO, FLASH, NO_FLASH
+from engine.llama.attention import AUTO, FLASH, NO_FLASH, on_devices
 from engine.llama.memory.cell_types import CELL_TYPES, check_cell_types, check_cuda
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
@@ -27,7 +27,7 @@ from tests.repeat import thorough
 
 QUANTISED = [name for name, kind in CELL_TYPES.items() if kind.block > 1]
 MIXED = [("q8_0", "q4_0"), ("f16", "q8_0"), ("q5_1", "iq4_nl"), ("bf16", "f32")]
-BUILD = "CUDA : ARCHS = 900 | FA_QUANTS = q4_0-q4_0;q8_0-q8_0;f16-f16;bf16-bf16 | CPU : AVX2 = 1 |"
+BUILD = "CUDA : ARCHS = 900 | FA_QUANTS = q4_0-q4_0,q8_0-q8_0,f16-f16,bf16-bf16 | CPU : AVX2 = 1 |"
 
 
 def config(keys: KVType, values: KVType, **fields: Any) -> EngineConfig:
@@ -52,7 +52,7 @@ def test_only_flash_attention_reads_quantised_values(name: KVType) -> None:
     check_cell_types(config(name, "f16"), {64}, {64}, NO_FLASH)
     check_cell_types(config(name, name), {64}, {64}, FLASH)
     with pytest.raises(LoadError, match=f"^--kv-type-v {name} needs flash attention"):
-        check_cell_types(config("f16", name), {64}, {64}, NO_FLASH)
+        check_cell_types(config("f16", name), {64}, {64}, on_devices(NO_FLASH))
 
 
 @pytest.mark.parametrize("name", CELL_TYPES)
@@ -76,7 +76,7 @@ def test_other_pairs_are_refused_on_cuda(keys: KVType, values: KVType) -> None:
     with pytest.raises(LoadError, match=r"no CUDA kernel .*: choose one of q4_0-q4_0, q8_0-q8_0, f16-f16, bf16-bf16"):
         check_cuda(config(keys, values), FLASH, BUILD)
     if values == "f16":
-        check_cuda(config(keys, values), NO_FLASH, BUILD)
+        check_cuda(config(keys, values), on_devices(NO_FLASH), BUILD)
 
 
 def test_a_build_may_have_all_cuda_kernels() -> None:
