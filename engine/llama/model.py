@@ -170,14 +170,13 @@ class LlamaModel:
             return plan_memory(config, self.attention, trained, simulation, rooms, **kind)
 
     def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
-        offloads = self.placement.offloads
-        moves = cells_per_weight_pass(self.info.size, self.memory.token_bytes, offloads=offloads)
+        moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
         has_state, snapshots = metadata.has_state(handle), self.memory.snapshots
         can_trim = metadata.can_trim(handle, full_windows=self.memory.full_windows)
         idles = can_trim and not (has_state or self.window or self.aborts or config.kv_unified)
         drafts = not has_state or not (config.kv_unified or config.speculation is False)
         return ModelTraits(
-            cells_per_weight_pass=0 if config.kv_unified else moves,
+            cells_per_weight_pass=moves,
             min_prefill_chunk=self.attention.chunk,
             can_trim=can_trim,
             max_draft=(snapshots or (_SHORT_DRAFT if has_state else LENGTHS[-1])) if drafts else 0,
@@ -190,10 +189,17 @@ class LlamaModel:
             pool=self.memory.cells if config.kv_unified else None,
         )
 
-    def use_copies(self, cells_per_token: float) -> None:
-        """Record how fast cells of a device are copied. Call it before the first request."""
-        worth = max(WORTH_COPYING, self.attention.chunk)  # fewer tokens take no less time
-        self.traits = replace(self.traits, cells_per_token=cells_per_token, worth_copying=worth)
+    def use_copy_speed(self, per_token: float, per_pass: float) -> None:
+        """Record how many cells are copied in the time of one prompt token, and of one weight pass.
+
+        Call it before the first request.
+        """
+        self.traits = replace(
+            self.traits,
+            cells_per_token=per_token,
+            cells_per_weight_pass=0 if self.traits.pool else int(per_pass),
+            worth_copying=max(WORTH_COPYING, self.attention.chunk),  # fewer tokens take no less time
+        )
 
     def require_checkpoints(self) -> None:
         """Record that a context cannot drop the last cells of a sequence. Call it before the first request."""

@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,15 @@ _ROWS = 32
 """Enough for llama.cpp to choose the kernels of a prompt step."""
 
 
+class CopySpeed(NamedTuple):
+    """Number of cells that are copied out of a slot and back in the time of a computation."""
+
+    per_token: float
+    """Of one token of a long prompt step."""
+    per_pass: float
+    """Of a step with one row."""
+
+
 @dataclass(frozen=True, slots=True)
 class Probe:
     """The findings."""
@@ -27,8 +37,8 @@ class Probe:
     """The size of a partial state; unset where copies can be trimmed, or where a whole state is as good."""
     drops: bool = True
     """True if the cell of the last step could be dropped."""
-    cells_per_token: float | None = None
-    """As `ModelTraits.cells_per_token`; None if it was not measured."""
+    copies: CopySpeed | None = None
+    """The speed of copies; None if it was not measured."""
 
 
 def probe(context: LlamaContext, batch: Batch, model: LlamaModel, cells: SlotCells) -> Probe:
@@ -56,23 +66,22 @@ def probe(context: LlamaContext, batch: Batch, model: LlamaModel, cells: SlotCel
     return Probe(measure(whole), drops=drops)
 
 
-def cells_per_token(context: LlamaContext, batch: Batch, model: LlamaModel) -> float:
-    """Measure how many cells are copied out of a slot and back in the time of computing one token. Uses slot 0.
+def measure_copies(context: LlamaContext, batch: Batch, model: LlamaModel) -> CopySpeed:
+    """Measure how fast cells are copied out of a slot and back, relative to steps. Uses slot 0.
 
     Raises:
         LoadError: the results are no logits.
     """
-    tokens = min(model.traits.largest_step, model.info.context)
-    for _ in range(2):  # the first time llama.cpp makes its graph
+    tokens = min(model.traits.largest_step, model.info.context - 1)
+    for _ in range(2):  # the first time llama.cpp makes its graphs
         context.remove(0, 0)
-        began = time.perf_counter()
-        _decode(context, batch, model, start=0, rows=tokens)
-        computed = time.perf_counter() - began
+        prompt = _decode(context, batch, model, start=0, rows=tokens)
+        row = _decode(context, batch, model, start=tokens, rows=1)
     began = time.perf_counter()
     write_state(context.handle, 0, read_state(context.handle, 0))
-    copied = time.perf_counter() - began
+    each = (time.perf_counter() - began) / tokens
     context.remove(0, 0)
-    return computed / copied
+    return CopySpeed(prompt / tokens / each, row / each)
 
 
 def _drops(cells: SlotCells, rows: int) -> bool:
@@ -93,10 +102,13 @@ def _rewinds(context: LlamaContext, earlier: State, rows: int) -> bool:
     return context.try_remove(0, rows)
 
 
-def _decode(context: LlamaContext, batch: Batch, model: LlamaModel, *, start: int, rows: int) -> None:
+def _decode(context: LlamaContext, batch: Batch, model: LlamaModel, *, start: int, rows: int) -> float:
+    """Decode a chunk and return the seconds that it took."""
+    began = time.perf_counter()
     batch.clear()
     tokens = [at % model.info.vocabulary for at in range(start, start + rows)]
     batch.add(tokens, seq_id=0, start=start, output=True)
     context.probe(batch)
     if not np.isfinite(context.logits(1)).all():
         raise LoadError(f"this machine cannot run the model: a step of {rows} tokens gave no logits")
+    return time.perf_counter() - began

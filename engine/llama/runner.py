@@ -27,7 +27,7 @@ from engine.llama.idle_rows import IdleRow, IdleRows, insert
 from engine.llama.memory.buffers import Buffers
 from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
-from engine.llama.probe import Probe, cells_per_token, probe
+from engine.llama.probe import Probe, measure_copies, probe
 from engine.prefix_files.service import PrefixFileService
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,7 @@ class LlamaRunner(Runner):
         probed = probe(self._context, self._batch, self._model, self._cells)
         if not self._model.placement.offloads:
             return probed
-        return replace(probed, cells_per_token=cells_per_token(self._context, self._batch, self._model))
+        return replace(probed, copies=measure_copies(self._context, self._batch, self._model))
 
     @override
     def remove(self, removal: Removal) -> None:

@@ -60,8 +60,8 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
     probed = runner.probe()
     if not probed.drops:
         model.require_checkpoints()
-    if probed.cells_per_token is not None:
-        model.use_copies(probed.cells_per_token)
+    if probed.copies:
+        model.use_copy_speed(*probed.copies)
     store = PrefixStore(model.memory.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
     model.info = _measured(model, runner.buffers, gpu_before, model.memory.prefix_store)
     return LoadedModel(

@@ -25,8 +25,6 @@ _STORE_SHARE = 0.1
 _LARGEST_STORE = 8 * 2**30
 """Bytes. Memory is only used as prefixes are saved, but requests rarely return after so many others."""
 _MOST_CELLS = 2**31 - 1  # llama.cpp counts them in 32 bits
-_BUS = 50
-"""Speed of a device's own memory, relative to that of copies to host memory."""
 _SNAPSHOT_SHARE = 0.1
 """Share of the memory for defaults that snapshots of recurrent states may take beside the shortest context."""
 _SMALL_SNAPSHOT, _FEW_SNAPSHOTS = 2**20, 3
@@ -201,13 +199,12 @@ def find_rooms(free: int, weights: Mapping[str, int], gpus: Mapping[str, int]) -
     return {HOST: Room(free - weights.get(HOST, 0), _HOST_SHARE), **rooms}
 
 
-def cells_per_weight_pass(weights: int, token_bytes: int, *, offloads: bool) -> int:
-    """Return the number of cells that move in the time of one weight pass over `weights` bytes.
+def cells_per_weight_pass(weights: int, token_bytes: int) -> int:
+    """Return the number of cells that move in the time of one weight pass over `weights` bytes of host memory.
 
-    A weight pass reads the weights once. A move reads and writes the cells twice: out of the cache and into it. Those
-    of a device go through host memory.
+    A weight pass reads the weights once. A move reads and writes the cells twice: out of the cache and into it.
     """
-    return weights // (4 * max(token_bytes, 1) * (_BUS if offloads else 1))
+    return weights // (4 * max(token_bytes, 1))
 
 
 def choose_context(config: EngineConfig, trained: int, need: Need, token_bytes: int, rooms: Mapping[str, Room]) -> int:

@@ -217,13 +217,24 @@ def test_an_abort_of_a_step_with_an_idle_row_leaves_no_cell(model: LlamaModel, m
 
 
 def test_copies_are_measured_where_layers_are_offloaded(model: LlamaModel, runner: LlamaRunner) -> None:
-    assert runner.probe().cells_per_token is None
+    assert runner.probe().copies is None
     placement, model.placement = model.placement, replace(model.placement, gpu_layers=-1, devices=(Device(0),))
-    probed = runner.probe()
+    copies = runner.probe().copies
     model.placement = placement
-    assert probed.cells_per_token is not None
-    assert 0 < probed.cells_per_token < math.inf
+    assert copies
+    assert all(0 < cells < math.inf for cells in copies)
     assert last_cell(runner, 0) == -1
+
+
+def test_measured_copies_decide_over_moves_and_copies(model: LlamaModel) -> None:
+    traits = model.traits
+    model.use_copy_speed(2.5, 90.7)
+    changed, model.traits = model.traits, traits
+    assert (changed.cells_per_token, changed.cells_per_weight_pass, changed.worth_copying) == (
+        2.5,
+        90,
+        model.attention.chunk,
+    )
 
 
 def bridging(model: LlamaModel) -> LlamaRunner:
