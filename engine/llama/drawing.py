@@ -24,24 +24,27 @@ from engine.sampling.sampler import SequenceSampler
 
 logger = logging.getLogger(__name__)
 
-Output: TypeAlias = tuple[Logits, int, float, Ids | None]
-"""Logits of a row, its best token, the logit of that one, and the tokens of the logits; None for all tokens."""
+Output: TypeAlias = tuple[Logits, int, Ids | None]
+"""Logits of a row, its best token, and the tokens of the logits; None for all tokens."""
 
 _MASK_THREADS = 4
+_NO_TOKEN = -1
 
 
 def outputs_of_all(logits: Logits) -> Iterator[Output]:
     """Return the outputs of rows with the logits of all tokens."""
-    best = logits.argmax(axis=1)
-    highest = logits[np.arange(len(logits)), best]
-    return zip(logits, best.tolist(), highest.tolist(), repeat(None, len(logits)), strict=True)
+    return zip(logits, logits.argmax(axis=1).tolist(), repeat(None, len(logits)), strict=True)
 
 
 def outputs_of_best(ids: Ids, logits: Logits) -> Iterator[Output]:
-    """Return the outputs of rows with the best tokens, in any order, and their logits."""
+    """Return the outputs of rows with the best tokens, in any order, and their logits.
+
+    The best of equals is the first one, as among all tokens. A row without finite logits has `_NO_TOKEN`.
+    """
     highest = logits.max(axis=1, keepdims=True)
-    best = np.where(logits == highest, ids, np.iinfo(ids.dtype).max).min(axis=1)  # the first of equals, as among all
-    return zip(logits, best.tolist(), highest[:, 0].tolist(), ids, strict=True)
+    best = np.where(logits == highest, ids, np.iinfo(ids.dtype).max).min(axis=1)
+    best[~np.isfinite(highest[:, 0])] = _NO_TOKEN
+    return zip(logits, best.tolist(), ids, strict=True)
 
 
 class Drawer:
@@ -77,7 +80,7 @@ class Drawer:
         count = chunk.sequence.request.logprobs or 0
         return tuple(
             self._score(LogProbs(logits), token, count)
-            for token, (logits, *_) in zip(chunk.scored, outputs, strict=False)
+            for token, (logits, _, _) in zip(chunk.scored, outputs, strict=False)
         )
 
     def outputs(self, logits: Logits) -> Iterator[Output]:
@@ -104,9 +107,9 @@ class Drawer:
 
     def draw(self, sequence: Sequence, output: Output) -> Draw:
         """Draw a token for one sequence. Its failure does not affect the other sequences."""
-        logits, best, highest, ids = output
+        logits, best, ids = output
         others = self._best_except.get(sequence)
-        if others is not None and best not in others and math.isfinite(highest):
+        if others is not None and best not in others and (math.isfinite(logits[best]) if ids is None else best >= 0):
             return self._token(best, special=sequence.request.show_special)
         count = sequence.request.logprobs
         unchanged = None if count is None else logits.copy()
@@ -114,7 +117,7 @@ class Drawer:
             sampler = self._samplers.get(sequence) or self._open_sampler(sequence)
             reasoning = sequence.reasoning
             if reasoning is not None and reasoning.forced is not None:
-                logits, best, _, ids = _force(logits, reasoning.forced, ids)
+                logits, best, ids = _force(logits, reasoning.forced, ids)
             token = sampler.draw(logits, best) if ids is None else sampler.draw_from(ids, logits)
             if reasoning is not None:
                 reasoning.accept(self._model.piece(token, special=True))
@@ -173,7 +176,7 @@ class Drawer:
 def _force(logits: Logits, token: int, ids: Ids | None) -> Output:
     """Return an output in which only one token is possible, because the budget of the reasoning forces it."""
     if ids is not None:
-        return np.zeros(1, np.float32), token, 0.0, np.array([token], np.int32)
+        return np.zeros(1, np.float32), token, np.array([token], np.int32)
     logits.fill(-math.inf)
     logits[token] = 0.0
-    return logits, token, 0.0, None
+    return logits, token, None
