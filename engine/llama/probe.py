@@ -72,7 +72,7 @@ def measure_copies(context: LlamaContext, batch: Batch, model: LlamaModel) -> Co
     Raises:
         LoadError: the results are no logits.
     """
-    tokens = min(model.traits.largest_step, model.info.context - 1)
+    tokens = min(model.attention.chunk, model.info.context - 1)  # slow devices take seconds for more
     for _ in range(2):  # the first time llama.cpp makes its graphs
         context.remove(0, 0)
         prompt = _decode(context, batch, model, start=0, rows=tokens)

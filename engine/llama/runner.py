@@ -90,9 +90,9 @@ class LlamaRunner(Runner):
         return probed
 
     def _probe(self) -> Probe:
-        """Return the findings. In a host's memory the speed of copies is known well enough."""
+        """Return the findings. Where the host computes, copies are known to take little of the time of a token."""
         probed = probe(self._context, self._batch, self._model, self._cells)
-        if not self._model.placement.offloads:
+        if not self._model.offloaded:
             return probed
         return replace(probed, copies=measure_copies(self._context, self._batch, self._model))
 

@@ -23,7 +23,6 @@ from engine.errors import EngineFault, LoadError
 from engine.llama import context, state
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
-from engine.llama.devices import Device
 from engine.llama.memory.parameters import BATCH_ROWS
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
@@ -216,11 +215,11 @@ def test_an_abort_of_a_step_with_an_idle_row_leaves_no_cell(model: LlamaModel, m
         assert [last_cell(bridged, seq_id) for seq_id in range(SLOTS)] == [-1] * SLOTS
 
 
-def test_copies_are_measured_where_layers_are_offloaded(model: LlamaModel, runner: LlamaRunner) -> None:
+def test_copies_are_measured_where_devices_compute(model: LlamaModel, runner: LlamaRunner) -> None:
     assert runner.probe().copies is None
-    placement, model.placement = model.placement, replace(model.placement, gpu_layers=-1, devices=(Device(0),))
+    model.offloaded = True
     copies = runner.probe().copies
-    model.placement = placement
+    model.offloaded = False
     assert copies
     assert all(0 < cells < math.inf for cells in copies)
     assert last_cell(runner, 0) == -1
