@@ -296,8 +296,8 @@ class LlamaRunner(Runner):
 
 
 def _draw_threads(model: LlamaModel) -> int:
-    """Return the number of threads that draw: several where a device computes, while the host's cores wait."""
-    return max(1, min(_MOST_DRAW_THREADS, usable_cores() - 1)) if model.placement.offloads else 1
+    """Return the number of threads that draw: several where devices compute all layers, while the host's cores wait."""
+    return max(1, min(_MOST_DRAW_THREADS, usable_cores() - 1)) if model.offloaded else 1
 
 
 def _open_context(
