@@ -15,12 +15,12 @@ from engine.core.step import Outcome
 from engine.errors import EngineFault, LoadError
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
-from engine.llama.cpu import usable_cores
+from engine.llama.cpu.properties import usable_cores
+from engine.llama.cpu.step_threads import StepThreads, ladder
 from engine.llama.hardware.rope import set_rope
 from engine.llama.log_bridge import ALL_LEVELS, capture_log, first_error
 from engine.llama.memory.buffers import read_buffers
 from engine.llama.model import LlamaModel
-from engine.llama.threads import StepThreads, ladder
 from engine.request import AdapterSet
 from engine.sampling.chain import SamplerChain
 from engine.sampling.native_calls import short

@@ -13,8 +13,8 @@ from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Draw, DrawFailure
 from engine.core.token import Score, Token
 from engine.events import Alternative
+from engine.llama.cpu.row_threads import RowThreads
 from engine.llama.model import LlamaModel
-from engine.llama.row_threads import RowThreads
 from engine.sampling.candidates import Candidates, DrawError, Ids, Logits
 from engine.sampling.constraint import Constraint
 from engine.sampling.grammar import CompiledGrammar

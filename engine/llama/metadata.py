@@ -9,7 +9,7 @@ from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.hardware import RopeScaling
 from engine.info import ModelInfo
-from engine.llama.cpu import gains_by_repacking
+from engine.llama.cpu.properties import gains_by_repacking
 from engine.llama.hardware import rope
 from engine.llama.hardware.model_file import read_model_file
 from engine.llama.memory.plan import MemoryPlan

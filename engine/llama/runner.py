@@ -21,7 +21,7 @@ from engine.llama.backend_sampling.samplers import TopKSamplers
 from engine.llama.batch import Batch
 from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
-from engine.llama.cpu import usable_cores
+from engine.llama.cpu.properties import usable_cores
 from engine.llama.drawing import Drawer, Output, outputs_of_best
 from engine.llama.idle_rows import IdleRow, IdleRows, insert
 from engine.llama.memory.buffers import Buffers

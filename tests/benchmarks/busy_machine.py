@@ -21,7 +21,7 @@ from pathlib import Path
 
 from engine.client.process import child_environment
 from engine.config import EngineConfig
-from engine.llama.cpu import usable_cores
+from engine.llama.cpu.properties import usable_cores
 from engine.request import GenerationRequest, Sampling
 from engine.worker.loop import StepLoop
 from engine.worker.main import load

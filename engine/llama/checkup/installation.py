@@ -12,9 +12,9 @@ import llama_cpp
 from llama_cpp._ggml import libggml  # the bindings do not wrap these functions
 
 from engine.checkup import BuildReport, DeviceReport, InstallationReport, MachineReport
-from engine.llama.cpu import gains_by_repacking, usable_cores
+from engine.llama.cpu.properties import gains_by_repacking, usable_cores
+from engine.llama.cpu.quota import cpu_quota
 from engine.llama.devices import available_memory
-from engine.llama.quota import cpu_quota
 
 _CPU_INFO = Path("/proc/cpuinfo")
 _GPUS = {1, 2}

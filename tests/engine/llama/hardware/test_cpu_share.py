@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[4]
 PROGRAM = """
 import json, os, threading
 from engine.hardware import Hardware
-from engine.llama.cpu import usable_cores
+from engine.llama.cpu.properties import usable_cores
 from engine.llama.hardware.cpu_share import take_cpu_share
 
 def state():

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from engine.llama.threads import StepThreads, ladder
+from engine.llama.cpu.step_threads import StepThreads, ladder
 
 Machine = Callable[[int], float]
 """Seconds of a step by its threads."""

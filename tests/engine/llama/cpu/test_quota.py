@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.llama.quota import cpu_quota
+from engine.llama.cpu.quota import cpu_quota
 
 
 def write(root: Path, files: dict[str, str]) -> None:

@@ -6,32 +6,32 @@ from pathlib import Path
 
 import pytest
 
-from engine.llama import cpu
+from engine.llama.cpu import properties
 
 
 def test_two_threads_of_one_core_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 5}, raising=False)
-    monkeypatch.setattr(cpu, "_siblings", lambda number: {0: "0,4", 1: "1,5", 2: "2,6", 5: "1,5"}[number])
-    monkeypatch.setattr(cpu, "cpu_quota", lambda: None)
-    assert cpu.usable_cores() == 3
+    monkeypatch.setattr(properties, "_siblings", lambda number: {0: "0,4", 1: "1,5", 2: "2,6", 5: "1,5"}[number])
+    monkeypatch.setattr(properties, "cpu_quota", lambda: None)
+    assert properties.usable_cores() == 3
 
 
 @pytest.mark.parametrize(("quota", "cores"), [(0.5, 1), (1.9, 1), (2.0, 2), (16.0, 4)])
 def test_a_quota_limits_the_cores(monkeypatch: pytest.MonkeyPatch, quota: float, cores: int) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 2, 3}, raising=False)
-    monkeypatch.setattr(cpu, "_siblings", str)
-    monkeypatch.setattr(cpu, "cpu_quota", lambda: quota)
-    assert cpu.usable_cores() == cores
+    monkeypatch.setattr(properties, "_siblings", str)
+    monkeypatch.setattr(properties, "cpu_quota", lambda: quota)
+    assert properties.usable_cores() == cores
 
 
 def test_cores_are_counted_where_the_kernel_has_no_topology(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(cpu, "cpu_quota", lambda: None)
-    assert cpu.usable_cores() == (os.cpu_count() or 1)
+    monkeypatch.setattr(properties, "cpu_quota", lambda: None)
+    assert properties.usable_cores() == (os.cpu_count() or 1)
 
 
 def test_this_machine_has_a_core() -> None:
-    assert 1 <= cpu.usable_cores() <= (os.cpu_count() or 1)
+    assert 1 <= properties.usable_cores() <= (os.cpu_count() or 1)
 
 
 @pytest.mark.parametrize(
@@ -44,5 +44,5 @@ def test_weights_are_repacked_where_that_is_faster(
     info = tmp_path / "cpuinfo"
     info.write_text(f"flags : fpu {flags}\n")
     monkeypatch.setattr(platform, "machine", lambda: machine)
-    monkeypatch.setattr(cpu, "_CPU_INFO", info)
-    assert cpu.gains_by_repacking() is gains
+    monkeypatch.setattr(properties, "_CPU_INFO", info)
+    assert properties.gains_by_repacking() is gains

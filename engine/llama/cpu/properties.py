@@ -4,7 +4,7 @@ import os
 import platform
 from pathlib import Path
 
-from engine.llama.quota import cpu_quota
+from engine.llama.cpu.quota import cpu_quota
 
 _CPU_INFO = Path("/proc/cpuinfo")
 

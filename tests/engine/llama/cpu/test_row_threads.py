@@ -10,9 +10,9 @@ import pytest
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence, State
 from engine.core.step import DrawFailure
+from engine.llama.cpu.row_threads import RowThreads
 from engine.llama.drawing import Drawer
 from engine.llama.model import LlamaModel
-from engine.llama.row_threads import RowThreads
 from engine.request import GenerationRequest, Sampling
 from tests.models import model_path
 
