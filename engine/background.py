@@ -1,4 +1,4 @@
-"""A thread that works while another one waits for a device."""
+"""A thread that does one piece of work at a time for another one."""
 
 import threading
 from collections.abc import Callable

@@ -49,11 +49,19 @@ class ModelTraits:
     cells_per_token: float = CELLS_PER_TOKEN
     """Approximate number of cells that are copied in the time of computing one token of a prompt."""
     worth_copying: int = WORTH_COPYING
-    """Minimum number of tokens that a copy of cells saves."""
+    """Number of tokens that a copy of cells must save to be made."""
     idle_rows: int = 0
-    """Maximum number of slots without a row between two rows of a decode step that need no further weight pass."""
+    """Maximum number of tokens that fill the slots without a row between two rows of a decode step, so that both share
+    a weight pass.
+    """
+    idle_cells: int = 0
+    """Maximum number of cells in these slots, which the idle rows attend to."""
     pool: int | None = None
     """Number of cells that all slots share in a unified cache; None if each slot has cells of its own."""
+
+    def bridges(self, rows: int, cells: int) -> bool:
+        """Return whether so many idle rows in slots with so many cells take less time than a weight pass."""
+        return rows <= self.idle_rows and cells <= self.idle_cells
 
     @property
     def shares_cells(self) -> bool:

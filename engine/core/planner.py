@@ -39,7 +39,7 @@ class Planner:
         self._budget = budget
         self._ledger = ledger
         self._traits = ledger.traits
-        self._row_compactor = Compactor(ledger, idle_rows=ledger.traits.idle_rows)
+        self._row_compactor = Compactor(ledger, bridges=True)
         self._prompt_compactor = Compactor(ledger)
         self._speculator = speculator
 

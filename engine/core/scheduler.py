@@ -227,7 +227,7 @@ class Scheduler:
         if sequence is None:
             return False
         group = self._running[sequence]
-        self._leave(sequence, keep=sequence.shares)
+        self._leave(sequence, keep=sequence.shares, returns=True)
         group.put_back(sequence)
         self._counters.preempted += 1
         self._queue.give_way(group)
@@ -339,7 +339,7 @@ class Scheduler:
         if len(self._running) == 1:
             self._fail(group, "the KV cache has no room for this request, even alone")
             return
-        self._leave(sequence, keep=sequence.shares)
+        self._leave(sequence, keep=sequence.shares, returns=True)
         self._ledger.evict()
         group.put_back(sequence)
         self._counters.preempted += 1
@@ -360,13 +360,13 @@ class Scheduler:
         self._outbox.changes.extend(map(Close, ended))
         return freed
 
-    def _leave(self, sequence: Sequence, *, keep: bool) -> int:
+    def _leave(self, sequence: Sequence, *, keep: bool, returns: bool = False) -> int:
         """Take back the slot of a sequence. Return the number of cells that it held."""
         group = self._running.pop(sequence)
         self._queue.settle(sequence)
         self.in_step.leave(sequence, group.key)
         self._crowded = False
-        return self._ledger.release(sequence, keep=keep)
+        return self._ledger.release(sequence, keep=keep, returns=returns)
 
     def _learn_speed(self, plan: StepPlan, result: StepResult) -> None:
         """Record the duration of a step. A prompt step with scores is left out: its logits dominate its duration."""

@@ -102,26 +102,25 @@ class StepPlan:
         A part has neighbouring slots with equally many rows.
 
         Args:
-            bridge: returns whether two slots with a row each are computed as if they were neighbours.
+            bridge: returns whether two slots of a decode step are computed as if they were neighbours.
         """
         part: list[Chunk] = []
         for chunk in self.chunks:
-            if part and not _share_pass(part[-1], chunk, bridge):
+            if part and not self._share_pass(part[-1], chunk, bridge):
                 yield replace(self, chunks=tuple(part))
                 part = []
             part.append(chunk)
         yield self if len(part) == len(self.chunks) else replace(self, chunks=tuple(part))
 
+    def _share_pass(self, one: Chunk, following: Chunk, bridge: Callable[[int, int], bool]) -> bool:
+        if one.rows != following.rows:
+            return False
+        return following.seq_id == one.seq_id + 1 or (self.decode and bridge(one.seq_id, following.seq_id))
+
     @property
     def depth(self) -> int:
         """Tokens computed before its chunks, as an average over its tokens."""
         return sum(chunk.count * chunk.start for chunk in self.chunks) // max(1, self.tokens)
-
-
-def _share_pass(one: Chunk, following: Chunk, bridge: Callable[[int, int], bool]) -> bool:
-    if one.rows != following.rows:
-        return False
-    return following.seq_id == one.seq_id + 1 or (one.rows == 1 and bridge(one.seq_id, following.seq_id))
 
 
 class Outcome(Enum):

@@ -31,6 +31,7 @@ logger = logging.getLogger(__name__)
 
 _OUTCOMES = {0: Outcome.DONE, 1: Outcome.NO_ROOM, 2: Outcome.ABORTED}
 """By the return code of `llama_decode`. All others are failures."""
+_DEVICE_THREADS = 4
 _get_logits = short(llama_cpp.llama_get_logits)
 _get_last_position = short(llama_cpp.llama_memory_seq_pos_max)
 
@@ -59,7 +60,7 @@ class LlamaContext:
         Raises:
             LoadError: llama.cpp cannot create the context, usually because memory is short.
         """
-        self._threads = _step_threads(config, offloaded=model.offloaded)
+        self._threads = _step_threads(config, fully_offloaded=model.fully_offloaded)
         self._threads_used = 0
         self._abort = AbortFlag()
         set_rope(params, config.rope)
@@ -249,12 +250,14 @@ class LlamaContext:
         self._abort.clear()
 
 
-def _step_threads(config: EngineConfig, *, offloaded: bool) -> StepThreads:
+def _step_threads(config: EngineConfig, *, fully_offloaded: bool) -> StepThreads:
     """Return the choice of threads: the operator's numbers, or those measured to be fastest.
 
-    Where devices compute all layers, one reads the rows of the tokens' embeddings. Others would only spin beside it.
+    Where devices compute all layers, the host reads the rows of the tokens' embeddings, and computes operations that a
+    device lacks. More threads would mostly spin.
     """
-    measured = ladder(1 if offloaded else usable_cores())
+    cores = usable_cores()
+    measured = ladder(min(_DEVICE_THREADS, cores) if fully_offloaded else cores)
     several = config.threads_batch or config.threads
     return StepThreads(
         single=(config.threads,) if config.threads else measured, several=(several,) if several else measured

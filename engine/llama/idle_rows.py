@@ -1,12 +1,12 @@
-"""Idle rows: tokens in slots without a row, computed so that the slots around them share a weight pass."""
+"""Idle rows: tokens that stand for nothing, in slots that have no row in a step, so that others share a weight pass."""
 
 from bisect import bisect_left
-from collections.abc import Sequence as Rows
 from itertools import pairwise
 from typing import TypeAlias
 
 from engine.core.step import Chunk
 from engine.llama.context import LlamaContext
+from engine.llama.model import LlamaModel
 
 IdleRow: TypeAlias = tuple[int, int]
 """A slot, and the position behind its cells."""
@@ -15,33 +15,30 @@ IdleRow: TypeAlias = tuple[int, int]
 class IdleRows:
     """Adds idle rows to decode steps, and drops their cells.
 
-    llama.cpp computes rows of neighbouring slots in one pass over the weights, and needs another pass for each gap. On
-    a device a row takes little of the time of a pass, and a move of cells to another slot goes through host memory.
+    llama.cpp computes neighbouring slots with equally many rows in one pass over the weights, and needs another pass
+    for each gap. On a device a row takes little of the time of a pass, and a move of cells to another slot goes through
+    host memory.
     """
 
-    def __init__(self, context: LlamaContext, size: int, most: int) -> None:
-        """Use the slots of a context.
-
-        Args:
-            context: the context.
-            size: tokens that a slot has room for.
-            most: maximum number of idle rows between two rows.
-        """
+    def __init__(self, context: LlamaContext, model: LlamaModel) -> None:
+        """Use the slots of a context of a model."""
         self._context = context
-        self._size = size
-        self._most = most
+        self._model = model
 
-    def bridge(self, before: int, after: int) -> bool:
-        """Return whether all slots between two others can have an idle row."""
-        between = range(before + 1, after)
-        return len(between) <= self._most and all(self._context.end_of(slot) < self._size for slot in between)
+    def bridge(self, before: int, after: int, rows: int = 1) -> bool:
+        """Return whether the slots between two others can have so many idle rows each, and these take little time."""
+        ends = [self._context.end_of(slot) for slot in range(before + 1, after)]
+        room = all(end + rows <= self._model.info.context for end in ends)
+        return room and self._model.traits.bridges(rows * len(ends), sum(ends))
 
-    def of(self, chunks: Rows[Chunk]) -> list[IdleRow]:
-        """Return the idle rows between the rows of a decode step, whose slots are in ascending order."""
-        if chunks[-1].seq_id - chunks[0].seq_id < len(chunks):
+    def between(self, chunks: tuple[Chunk, ...]) -> list[IdleRow]:
+        """Return the idle rows of a decode step: as many in each gap slot as each chunk has."""
+        rows = chunks[0].rows
+        if chunks[-1].seq_id - chunks[0].seq_id < len(chunks) or any(chunk.rows != rows for chunk in chunks):
             return []
         gaps = pairwise(chunk.seq_id for chunk in chunks)
-        return [(slot, self._context.end_of(slot)) for a, b in gaps for slot in range(a + 1, b)]
+        bridged = (range(a + 1, b) for a, b in gaps if self.bridge(a, b, rows))
+        return [(slot, self._context.end_of(slot)) for gap in bridged for slot in gap]
 
     def drop(self, rows: list[IdleRow]) -> None:
         """Drop the cells of idle rows after their step."""

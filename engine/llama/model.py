@@ -12,6 +12,7 @@ import llama_cpp
 
 from engine.config import EngineConfig
 from engine.core.drafts.speculation import LENGTHS
+from engine.core.kv.prefix_store import MIN_SPEED_OF_SAVES
 from engine.core.model import WORTH_COPYING, ModelTraits
 from engine.info import ModelInfo
 from engine.llama import devices, metadata
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 
 _IDLE_ROWS = 16
 """Measured on an H100 with Q4_K_M of 0.6B weights: a step takes 1.5 ms with 1 row, 2.3 with 8 and 4.2 with 32, so that
-another pass takes as long as about 18 rows. Larger models read more weights in a pass."""
+another pass takes as long as about 18 rows. Larger models read more weights in a pass. The slots then had few cells."""
 _SHORT_DRAFT = 3
 """Draft tokens where a rejection takes another step. With more of them, half of which are right, that costs more than
 the others gain."""
@@ -77,8 +78,10 @@ class LlamaModel:
     """The control vector of all contexts, if there is one."""
     placement: Placement
     """Where the weights are."""
-    offloaded: bool
+    fully_offloaded: bool
     """True if devices compute all layers."""
+    copies_through_host: bool
+    """True if cells are copied out of a device and back into it."""
     weights: dict[str, int]
     """Bytes of the weights by device."""
 
@@ -115,7 +118,7 @@ class LlamaModel:
             self.backend_sampling = choose_backend_sampling(config, load.placement)
             sampled = replace(config, backend_sampling=self.backend_sampling is not False)
             self.placement, self.weights = load.placement, _weights(handle, config, load, log)
-            self.offloaded = load.placement.offloads_all(llama_cpp.llama_model_n_layer(handle))
+            self.fully_offloaded = load.placement.offloads_all(llama_cpp.llama_model_n_layer(handle))
             rooms = _rooms(config, load, self.weights, available)
             self.memory = self._plan_memory(handle, sampled, params, rooms)
             self.info = metadata.describe(handle, config, self.memory, self._tokenizer)
@@ -173,7 +176,9 @@ class LlamaModel:
         moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
         has_state, snapshots = metadata.has_state(handle), self.memory.snapshots
         can_trim = metadata.can_trim(handle, full_windows=self.memory.full_windows)
-        idles = can_trim and not (has_state or self.window or self.aborts or config.kv_unified)
+        plain = can_trim and not (has_state or self.window or config.kv_unified)
+        self.copies_through_host = plain and self.fully_offloaded and not self.aborts
+        idles = self.copies_through_host and not self.attention.shares_depth
         drafts = not has_state or not (config.kv_unified or config.speculation is False)
         return ModelTraits(
             cells_per_weight_pass=moves,
@@ -185,7 +190,8 @@ class LlamaModel:
             windowed=self.window > 0,
             prefill_tile=self.attention.tile,
             largest_step=largest_step(self.attention, config.slots, aborts=self.aborts),
-            idle_rows=_IDLE_ROWS if idles and self.offloaded else 0,
+            idle_rows=_IDLE_ROWS if idles else 0,
+            idle_cells=self.info.size // (2 * max(self.memory.token_bytes, 1)),
             pool=self.memory.cells if config.kv_unified else None,
         )
 
@@ -197,13 +203,15 @@ class LlamaModel:
         self.traits = replace(
             self.traits,
             cells_per_token=per_token,
-            cells_per_weight_pass=0 if self.traits.pool else int(per_pass),
+            cells_per_weight_pass=int(per_pass),
             worth_copying=max(WORTH_COPYING, self.attention.chunk),  # fewer tokens take no less time
         )
+        saves = "saved" if per_token >= MIN_SPEED_OF_SAVES else "not saved"
+        logger.info("prefixes are %s in host memory: %.1f cells are copied in the time of a token", saves, per_token)
 
     def require_checkpoints(self) -> None:
         """Record that a context cannot drop the last cells of a sequence. Call it before the first request."""
-        self.traits = replace(self.traits, can_trim=False, max_draft=0)
+        self.traits = replace(self.traits, can_trim=False, max_draft=0, idle_rows=0)
         self.info = replace(self.info, checkpoints=True)
 
     @property

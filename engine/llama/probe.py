@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
 from engine.llama.state import State, StateSize, measure, measure_parts, read_state, state_bytes, write_state
 
+_TRIALS = 3
 _ROWS = 32
 """Enough for llama.cpp to choose the kernels of a prompt step."""
 
@@ -22,7 +24,7 @@ class CopySpeed(NamedTuple):
     """Number of cells that are copied out of a slot and back in the time of a computation."""
 
     per_token: float
-    """Of one token of a long prompt step."""
+    """Of one token of a prompt step of `Attention.chunk` tokens."""
     per_pass: float
     """Of a step with one row."""
 
@@ -69,19 +71,27 @@ def probe(context: LlamaContext, batch: Batch, model: LlamaModel, cells: SlotCel
 def measure_copies(context: LlamaContext, batch: Batch, model: LlamaModel) -> CopySpeed:
     """Measure how fast cells are copied out of a slot and back, relative to steps. Uses slot 0.
 
+    Args:
+        context: a context whose slots have room for more than a chunk.
+        batch: room for the chunk.
+        model: the model.
+
     Raises:
         LoadError: the results are no logits.
     """
-    tokens = min(model.attention.chunk, model.info.context - 1)  # slow devices take seconds for more
-    for _ in range(2):  # the first time llama.cpp makes its graphs
+    tokens = model.attention.chunk  # slow devices take seconds for more
+    context.use_adapters(())
+    times = []
+    for _ in range(1 + _TRIALS):
         context.remove(0, 0)
         prompt = _decode(context, batch, model, start=0, rows=tokens)
         row = _decode(context, batch, model, start=tokens, rows=1)
-    began = time.perf_counter()
-    write_state(context.handle, 0, read_state(context.handle, 0))
-    each = (time.perf_counter() - began) / tokens
+        began = time.perf_counter()
+        write_state(context.handle, 0, read_state(context.handle, 0))
+        times.append((prompt, row, time.perf_counter() - began))
     context.remove(0, 0)
-    return CopySpeed(prompt / tokens / each, row / each)
+    prompt, row, copy = map(median, zip(*times[1:], strict=True))  # the first time llama.cpp makes its graphs
+    return CopySpeed(prompt / copy, row / copy * tokens)
 
 
 def _drops(cells: SlotCells, rows: int) -> bool:

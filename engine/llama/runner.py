@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
@@ -49,8 +50,7 @@ class LlamaRunner(Runner):
         self._in_parts = not config.kv_unified and (model.attention.shares_depth or not model.aborts)
         with ExitStack() as resources:
             self._context, self._best = _open_context(model, config, resources)
-            most_idle = model.traits.idle_rows
-            self._idle_rows = IdleRows(self._context, model.info.context, most_idle) if most_idle else None
+            self._idle_rows = IdleRows(self._context, model) if model.copies_through_host else None
             self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
             self._drawer = resources.enter_context(closing(Drawer(model, _draw_threads(model))))
             self._resources = resources.pop_all()
@@ -92,7 +92,7 @@ class LlamaRunner(Runner):
     def _probe(self) -> Probe:
         """Return the findings. Where the host computes, copies are known to take little of the time of a token."""
         probed = probe(self._context, self._batch, self._model, self._cells)
-        if not self._model.offloaded:
+        if not self._model.copies_through_host or self._model.info.context <= self._model.attention.chunk:
             return probed
         return replace(probed, copies=measure_copies(self._context, self._batch, self._model))
 
@@ -226,15 +226,19 @@ class LlamaRunner(Runner):
         """Write the plan to the batch. Return the idle rows that are in it, too."""
         self._batch.clear()
         chunks = plan.chunks
+        idle = self._idle_rows.between(chunks) if self._idle_rows and plan.decode else []
         if plan.tokens > len(chunks) or not plan.decode:
+            waiting = deque(idle)
             for chunk in chunks:
+                while waiting and waiting[0][0] < chunk.seq_id:
+                    slot, position = waiting.popleft()
+                    self._batch.add([0] * chunk.rows, seq_id=slot, start=position, output=False)
                 self._add(chunk)
-            return []
+            return idle
         tokens = [chunk.sequence.tokens[chunk.start] for chunk in chunks]
         seq_ids = [chunk.seq_id for chunk in chunks]
         positions = [chunk.start for chunk in chunks]
         outputs = [chunk.sample or chunk.score for chunk in chunks]
-        idle = self._idle_rows.of(chunks) if self._idle_rows else []
         insert(idle, tokens, seq_ids, positions, outputs)
         self._batch.add_rows(tokens, seq_ids, positions, outputs)
         return idle
@@ -297,7 +301,7 @@ class LlamaRunner(Runner):
 
 def _draw_threads(model: LlamaModel) -> int:
     """Return the number of threads that draw: several where devices compute all layers, while the host's cores wait."""
-    return max(1, min(_MOST_DRAW_THREADS, usable_cores() - 1)) if model.offloaded else 1
+    return max(1, min(_MOST_DRAW_THREADS, usable_cores() - 1)) if model.fully_offloaded else 1
 
 
 def _open_context(

@@ -22,10 +22,10 @@ class Compactor:
     those of the next step, would have paid for the move. That is at most twice the optimal cost (the ski-rental rule).
     """
 
-    def __init__(self, ledger: KVLedger, *, idle_rows: int = 0) -> None:
-        """Start without costs. `idle_rows` are slots that a gap may have without another weight pass."""
+    def __init__(self, ledger: KVLedger, *, bridges: bool = False) -> None:
+        """Start without costs. With `bridges` idle rows fill gaps, so that these need no weight pass."""
         self._ledger = ledger
-        self._most = idle_rows
+        self._bridges = bridges
         self._spent = Counter[AdapterSet]()
 
     def gather(self, rows: list[Sequence]) -> None:
@@ -37,7 +37,7 @@ class Compactor:
         spent = self._spent.pop(adapters, 0)
         if rows[-1].seq_id - rows[0].seq_id < len(rows):
             return
-        gaps = sum(b.seq_id - a.seq_id > 1 + self._most for a, b in pairwise(rows))
+        gaps = sum(self._is_gap(a.seq_id + 1, b.seq_id) for a, b in pairwise(rows))
         if not gaps:
             return
         if any(row.request.slot is not None for row in rows):  # a request keeps the slot that it names
@@ -47,6 +47,12 @@ class Compactor:
         spent += gaps * self._ledger.traits.cells_per_weight_pass
         moves = self._cheapest({row.seq_id for row in rows})
         self._spent[adapters] = spent - self._carry_out(moves) if _total(moves) <= spent else spent
+
+    def _is_gap(self, start: int, stop: int) -> bool:
+        """Return whether the slots between two rows cost a weight pass."""
+        between = self._ledger.slots[start:stop]
+        bridged = self._bridges and self._ledger.traits.bridges(len(between), sum(slot.size for slot in between))
+        return bool(between) and not bridged
 
     def _cheapest(self, rows: set[int]) -> list[Move]:
         """Return the cheapest moves that bring all rows into neighbouring slots.

@@ -19,6 +19,7 @@ from engine.core.kv.prefix_file import (
 )
 from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import PrefixStore
+from engine.core.kv.reuse import pays
 from engine.core.kv.slot import Slot
 from engine.core.model import ModelTraits
 
@@ -33,6 +34,7 @@ class DiskTier:
     def __init__(self, store: PrefixStore, files: PrefixFiles | None, traits: ModelTraits) -> None:
         self._store = store
         self._files = files
+        self._traits = traits
         self._rewinds = traits.needs_checkpoints
 
     @property
@@ -67,7 +69,9 @@ class DiskTier:
         candidates = [self._reusable(self._files, source, wanted) for source in sources]
         tokens, files = max(candidates, key=lambda one: (one[0], -len(one[1])), default=(0, []))
         size = sum(file.bytes for file in files)
-        if not files or not self._store.fits(size) or not self._files.is_worth_reading(size, tokens - have):
+        if not files or not self._store.fits(size) or not pays(files[0].size, tokens - have, self._traits):
+            return []
+        if not self._files.is_worth_reading(size, tokens - have):
             return []
         return list(chain.from_iterable(map(self._store.fetch, files)))
 

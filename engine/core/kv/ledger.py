@@ -7,7 +7,7 @@ from engine.core.kv.disk_tier import DiskTier
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_file import FileReport, FileWritten
 from engine.core.kv.prefix_files import PrefixFiles
-from engine.core.kv.prefix_store import SAVES_PAY, WORTH_SAVING, PrefixStore
+from engine.core.kv.prefix_store import MIN_SPEED_OF_SAVES, WORTH_SAVING, PrefixStore
 from engine.core.kv.reuse import PrefixSource, Reuse, ReuseFinder, S, pays
 from engine.core.kv.slot import Slot, place
 from engine.core.model import ModelTraits
@@ -85,8 +85,7 @@ class KVLedger:
             raise IndexError("no slot is free")
         wanted = _wanted(sequence)
         source = self._finder.best_slot(self.slots, wanted)
-        extends = source and 2 * source.tokens >= source.source.size  # else it stays, as the source of a copy
-        slot = self._wished(sequence) or place(self.slots, source.source if source and extends else None)
+        slot = self._wished(sequence) or place(self.slots, source.source if source and self._extends(source) else None)
         kept = self._saved_only(self._finder.in_place(slot, wanted))
         shared = kept.tokens if kept else 0
         best = self.best_source(sequence) if wanted.size - shared >= self.traits.worth_copying else None
@@ -99,6 +98,12 @@ class KVLedger:
         self._hand_over(slot, sequence)
         sequence.begin_at(shared)
         self.reused += shared
+
+    def _extends(self, source: Reuse[Slot]) -> bool:
+        """Return whether a sequence may replace the rest of a source. If not, the source stays, to be copied."""
+        if 2 * source.tokens >= source.source.size:
+            return True
+        return not self.pays(source.source.size, source.tokens) and all(self.slots[at].cached for at in self._free)
 
     def fetch(self, sequence: Sequence) -> bool:
         """Begin to read files that hold the beginning of a sequence's prompt, if that pays. Return whether it does."""
@@ -168,7 +173,7 @@ class KVLedger:
             self._move_cells(source, target, there)
         elif back:
             self._move_cells(target, source, back)
-        kept = target.cached, target.partition, target.origin, target.used
+        kept = target.cached, target.partition, target.origin, target.used, target.returns
         for slot in (source, target):
             slot.holder = None
             self._free.add(slot.seq_id)
@@ -176,12 +181,17 @@ class KVLedger:
         if other:
             self._hand_over(source, other)
         else:
-            source.cached, source.partition, source.origin, source.used = kept
+            source.cached, source.partition, source.origin, source.used, source.returns = kept
 
-    def release(self, sequence: Sequence, *, keep: bool) -> int:
+    def release(self, sequence: Sequence, *, keep: bool, returns: bool = False) -> int:
         """Take back the slot of a sequence and return the number of its cells; with `keep` they stay resident.
 
         The sequence itself does not change: a step that computes it may be running.
+
+        Args:
+            sequence: the sequence.
+            keep: whether its cells may be reused.
+            returns: whether it will reuse them itself.
         """
         slot = self.slots[sequence.seq_id]
         if slot.holder is not sequence:
@@ -192,7 +202,7 @@ class KVLedger:
         else:
             self._remove(slot, 0)
             slot.leaving = sequence
-        slot.holder = None
+        slot.holder, slot.returns = None, returns
         self._touch(slot)
         self._free.add(slot.seq_id)
         return sequence.computed
@@ -265,7 +275,8 @@ class KVLedger:
 
     def _save(self, slot: Slot, *, stays: int = 0) -> None:
         """Save a free slot if the cells to be dropped, all after the first `stays`, are worth it and unique."""
-        if slot.size < WORTH_SAVING or self.traits.cells_per_token < SAVES_PAY or not self.store.has_room(slot.size):
+        slow = self.traits.cells_per_token < MIN_SPEED_OF_SAVES and not slot.returns
+        if slow or slot.size < WORTH_SAVING or not self.store.has_room(slot.size):
             return
         elsewhere = self._finder.best((other for other in self.slots if other is not slot), slot.prefix)
         lost = slot.size - max(stays, elsewhere.tokens if elsewhere else 0)
@@ -331,7 +342,7 @@ class KVLedger:
 
     def _hand_over(self, slot: Slot, sequence: Sequence) -> None:
         self._free.remove(slot.seq_id)
-        slot.holder, slot.cached = sequence, []
+        slot.holder, slot.cached, slot.returns = sequence, [], False
         sequence.seq_id = slot.seq_id
 
     def _touch(self, slot: Slot) -> None:

@@ -10,9 +10,9 @@ from engine.core.kv.prefix_index import PrefixIndex
 
 WORTH_SAVING = 64
 """Tokens. Fewer are recomputed in one prompt step, and most short requests never come again."""
-SAVES_PAY = 4
+MIN_SPEED_OF_SAVES = 4
 """Cells that are copied in the time of computing one token. A saved prefix may never come again, and the copy delays
-other sequences now, so that slow copies, such as those of a device, do not pay."""
+other sequences now, so that slower copies, such as those of a device, do not pay."""
 NEEDED_CHECKPOINTS = 2
 """Checkpoints of a conversation that its next turn needs: its prompt may differ from this one behind the last message,
 or behind the one before."""

@@ -53,8 +53,10 @@ class PrefixWaiters:
         best = self._ledger.best_source(sequence)
         source, shared = self._awaited(sequence, earlier)
         saved = shared - max(sequence.computed, best.tokens if best else 0)
-        waits = source is not None and saved >= WORTH_WAITING and self._ledger.pays(len(source.tokens), saved)
-        return (source, shared) if waits else (None, 0)
+        if source is None or saved < WORTH_WAITING:
+            return None, 0
+        size = min(len(source.tokens), shared + self._ledger.traits.largest_step)  # when the wait ends
+        return (source, shared) if self._ledger.pays(size, saved) else (None, 0)
 
     def _awaited(self, sequence: Sequence, earlier: Iterable[Sequence]) -> tuple[Sequence | None, int]:
         """Return the sequence with the longest common prefix, and the number of its tokens that can be reused."""

@@ -23,6 +23,8 @@ class Slot:
     """Their cache partition, as in `Prefix`."""
     origin: tuple[int, int] | None = None
     """Their origin, as in `Prefix`."""
+    returns: bool = False
+    """True if the sequence that held it comes again and can reuse its cells."""
     floor: int = 0
     """Number of first cells that were copied from elsewhere. A `windowed` model cannot drop only a part of them."""
     used: int = 0

@@ -188,60 +188,97 @@ def test_an_abort_between_two_weight_passes_leaves_nothing_computed(
     unstoppable.arm()
 
 
-@pytest.mark.parametrize("cells", [0, 1, 50, CONTEXT])
+@pytest.fixture
+def bridging(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[LlamaRunner]:
+    """Return a runner on a device where some idle rows take no time."""
+    monkeypatch.setattr(model, "traits", replace(model.traits, idle_rows=2, idle_cells=CONTEXT))
+    monkeypatch.setattr(model, "copies_through_host", True)
+    with runner_with(model, shares_depth=False, aborts=False) as made:
+        yield made
+
+
+@pytest.mark.parametrize(("cells", "bridged"), [(0, True), (50, True), (CONTEXT - 1, True), (CONTEXT, False)])
 def test_a_slot_between_two_rows_has_an_idle_row_if_there_is_room(
-    model: LlamaModel, runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch, cells: int
+    bridging: LlamaRunner, runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch, cells: int, *, bridged: bool
 ) -> None:
     drawn = []
-    with bridging(model) as bridged:
-        for one in (runner, bridged):
-            batches = record_batches(monkeypatch, one)
-            between, rows = sequence(1, prompt(cells)), [sequence(seq_id, prompt(9, seq_id)) for seq_id in (0, 2)]
-            while between.computed < cells:
-                compute(one, (between, min(512, cells - between.computed)))
-            for _ in range(4):
-                compute(one, *((row, row.pending) for row in rows))
-            assert last_cell(one, 1) == cells - 1
-            drawn.append([row.tokens for row in rows])
+    for one in (runner, bridging):
+        batches = record_batches(monkeypatch, one)
+        between, rows = sequence(1, prompt(cells)), [sequence(seq_id, prompt(9, seq_id)) for seq_id in (0, 2)]
+        while between.computed < cells:
+            compute(one, (between, min(512, cells - between.computed)))
+        for _ in range(4):
+            compute(one, *((row, row.pending) for row in rows))
+        assert last_cell(one, 1) == cells - 1
+        drawn.append([row.tokens for row in rows])
     assert drawn[0] == drawn[1]
-    assert batches[-3:] == ([1, 1, 1] if cells == CONTEXT else [3, 3, 3])
+    assert batches[-3:] == ([3, 3, 3] if bridged else [1, 1, 1])
 
 
-def test_an_abort_of_a_step_with_an_idle_row_leaves_no_cell(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    with bridging(model) as bridged:
-        monkeypatch.setattr(bridged._context, "decode", lambda *_, **__: Outcome.ABORTED)
-        rows = [sequence(seq_id, prompt(1, seq_id)) for seq_id in (0, 2)]
-        assert bridged.run(plan(*((row, 1) for row in rows))).outcome is Outcome.ABORTED
-        assert [last_cell(bridged, seq_id) for seq_id in range(SLOTS)] == [-1] * SLOTS
+@pytest.mark.parametrize(("idle_rows", "idle_cells"), [(0, CONTEXT), (2, 49)])
+def test_idle_rows_are_few_and_in_slots_with_few_cells(
+    model: LlamaModel, bridging: LlamaRunner, monkeypatch: pytest.MonkeyPatch, idle_rows: int, idle_cells: int
+) -> None:
+    monkeypatch.setattr(model, "traits", replace(model.traits, idle_rows=idle_rows, idle_cells=idle_cells))
+    batches = record_batches(monkeypatch, bridging)
+    compute(bridging, (sequence(1, prompt(50)), 50))
+    compute(bridging, *((sequence(seq_id, prompt(1)), 1) for seq_id in (0, 2)))
+    assert batches == [50, 1, 1]
 
 
-def test_copies_are_measured_where_devices_compute(model: LlamaModel, runner: LlamaRunner) -> None:
+@pytest.mark.parametrize(("draft", "rows"), [((1,), 2 * 3), ((1, 2, 3), 4 * 2)], ids=["few", "too many"])
+def test_rows_with_drafts_have_as_many_idle_rows(
+    bridging: LlamaRunner, monkeypatch: pytest.MonkeyPatch, draft: tuple[int, ...], rows: int
+) -> None:
+    batches = record_batches(monkeypatch, bridging)
+    compute(bridging, (sequence(1, prompt(30)), 30))
+    chunks = tuple(Chunk(sequence(seq_id, [3]), 1, sample=True, draft=draft) for seq_id in (0, 2))
+    assert bridging.run(StepPlan(chunks, decode=True)).outcome is Outcome.DONE
+    assert batches == [30, rows]
+    assert last_cell(bridging, 1) == 30 - 1
+
+
+def test_a_prompt_step_has_no_idle_rows(bridging: LlamaRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = record_batches(monkeypatch, bridging)
+    chunks = tuple(Chunk(sequence(seq_id, [3]), 1, sample=True) for seq_id in (0, 2))
+    assert bridging.run(StepPlan(chunks, decode=False)).outcome is Outcome.DONE
+    assert batches == [1, 1]
+
+
+@pytest.mark.parametrize("outcome", [Outcome.ABORTED, Outcome.NO_ROOM])
+def test_a_failed_step_leaves_no_cell_of_an_idle_row(
+    bridging: LlamaRunner, monkeypatch: pytest.MonkeyPatch, outcome: Outcome
+) -> None:
+    decode = bridging._context.decode
+
+    def failing(batch: Batch, *, abortable: bool) -> Outcome:
+        assert decode(batch, abortable=abortable) is Outcome.DONE
+        return outcome
+
+    monkeypatch.setattr(bridging._context, "decode", failing)
+    rows = [sequence(seq_id, prompt(1, seq_id)) for seq_id in (0, 2)]
+    assert bridging.run(plan(*((row, 1) for row in rows))).outcome is outcome
+    assert last_cell(bridging, 1) == -1
+
+
+def test_copies_are_measured_where_they_go_through_host_memory(
+    model: LlamaModel, runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert runner.probe().copies is None
-    model.offloaded = True
+    monkeypatch.setattr(model, "copies_through_host", True)
     copies = runner.probe().copies
-    model.offloaded = False
     assert copies
     assert all(0 < cells < math.inf for cells in copies)
     assert last_cell(runner, 0) == -1
+    monkeypatch.setattr(model, "info", replace(model.info, context=model.attention.chunk))
+    assert runner.probe().copies is None
 
 
-def test_measured_copies_decide_over_moves_and_copies(model: LlamaModel) -> None:
-    traits = model.traits
+def test_measured_copies_decide_over_moves_and_copies(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "traits", model.traits)
     model.use_copy_speed(2.5, 90.7)
-    changed, model.traits = model.traits, traits
-    assert (changed.cells_per_token, changed.cells_per_weight_pass, changed.worth_copying) == (
-        2.5,
-        90,
-        model.attention.chunk,
-    )
-
-
-def bridging(model: LlamaModel) -> LlamaRunner:
-    """Return a runner on a device where one idle row takes no time."""
-    traits, model.traits = model.traits, replace(model.traits, idle_rows=1)
-    made = runner_with(model, shares_depth=False, aborts=False)
-    model.traits = traits
-    return made
+    traits, chunk = model.traits, model.attention.chunk
+    assert (traits.cells_per_token, traits.cells_per_weight_pass, traits.worth_copying) == (2.5, 90, chunk)
 
 
 def record_batches(

@@ -1,4 +1,5 @@
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -116,9 +117,12 @@ def test_no_other_neighbouring_slots_cost_less(seed: int) -> None:
     assert sum(16 + row.computed for row in rows if row.seq_id != before[row]) == min(costs)
 
 
-def test_a_gap_with_idle_rows_costs_nothing() -> None:
-    ledger, rows = crowd(8, 20, None, None, 20, weight_pass=1000)
-    Compactor(ledger, idle_rows=2).gather(rows)
-    assert places(rows) == [0, 3]
-    Compactor(ledger, idle_rows=1).gather(rows)
-    assert sorted(places(rows)) in ([0, 1], [2, 3], [3, 4])
+@pytest.mark.parametrize(("idle_rows", "idle_cells", "bridged"), [(2, 30, True), (1, 30, False), (2, 29, False)])
+def test_a_gap_with_idle_rows_costs_nothing(idle_rows: int, idle_cells: int, *, bridged: bool) -> None:
+    ledger, rows = crowd(8, 20, 30, None, 20, weight_pass=1000)
+    ledger.traits = replace(ledger.traits, idle_rows=idle_rows, idle_cells=idle_cells)
+    apart = [rows[0], rows[2]]
+    Compactor(ledger, bridges=True).gather(apart)
+    assert (places(apart) == [0, 3]) == bridged
+    Compactor(ledger).gather(apart)
+    assert abs(apart[0].seq_id - apart[1].seq_id) == 1

@@ -1,5 +1,7 @@
 """Prefixes on disk: what is written and read, counted in tokens, with the strict fake runner."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine.core.kv.prefix import Prefix
@@ -225,3 +227,11 @@ def test_files_of_other_adapters_are_not_read() -> None:
     before = driver.scheduler.metrics().computed_prompt_tokens
     driver.drain()
     assert driver.scheduler.metrics().computed_prompt_tokens - before == 1
+
+
+@pytest.mark.parametrize(("cells_per_token", "read"), [(64, True), (0.5, False)])
+def test_a_file_is_not_read_where_a_copy_takes_longer(cells_per_token: float, *, read: bool) -> None:
+    first = driven()
+    computed(first, LONG)
+    first.model.traits = replace(first.model.traits, cells_per_token=cells_per_token)
+    assert (computed(restarted(first), LONG) < len(LONG)) == read

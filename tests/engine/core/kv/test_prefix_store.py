@@ -8,7 +8,7 @@ import pytest
 
 from engine.core.kv.cell_changes import Removal, Restore
 from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
-from engine.core.kv.prefix_store import SAVES_PAY, WORTH_SAVING, PrefixStore
+from engine.core.kv.prefix_store import MIN_SPEED_OF_SAVES, WORTH_SAVING, PrefixStore
 from engine.core.model import CELLS_PER_TOKEN
 from engine.core.sequence import Sequence
 from engine.events import Failed, Finished
@@ -311,7 +311,7 @@ def test_the_longer_of_a_slots_and_a_stored_prefix_is_taken() -> None:
     assert ledger.take_changes() == (Restore(1, 0, 999),)
 
 
-@pytest.mark.parametrize(("cells_per_token", "saved"), [(SAVES_PAY - 0.1, 0), (SAVES_PAY, 512)])
+@pytest.mark.parametrize(("cells_per_token", "saved"), [(MIN_SPEED_OF_SAVES - 0.1, 0), (MIN_SPEED_OF_SAVES, 512)])
 def test_nothing_is_saved_where_copies_are_slow(cells_per_token: float, saved: int) -> None:
     model = FakeModel(slots=1, context=2048)
     model.traits = replace(model.traits, cells_per_token=cells_per_token)
@@ -321,9 +321,25 @@ def test_nothing_is_saved_where_copies_are_slow(cells_per_token: float, saved: i
 
 
 @pytest.mark.parametrize(("cells_per_token", "computed_tokens"), [(64.0, 301), (2.0, 301), (0.9, 600)])
-def test_nobody_waits_for_a_prefix_whose_copy_takes_longer(cells_per_token: float, computed_tokens: int) -> None:
+def test_a_prompt_does_not_wait_for_a_copy_that_takes_longer(cells_per_token: float, computed_tokens: int) -> None:
     model = FakeModel(slots=2)
     model.traits = replace(model.traits, cells_per_token=cells_per_token)
     driver = Driver(model)
     ask_at_once(driver, ["x" * 300, "x" * 300])
     assert computed(driver) == computed_tokens
+
+
+def test_cells_that_will_be_reused_are_saved_even_if_copies_are_slow() -> None:
+    ledger = KVLedger(1, replace(FakeModel().traits, cells_per_token=1), PrefixStore(ROOM, bytes_of))
+    for returns in (False, True):
+        one = lease(ledger, [int(returns)] * 400)
+        one.computed = 400
+        ledger.release(one, keep=True, returns=returns)
+        ledger.vacate(ledger.slots[0])
+        assert [stored.size for stored in ledger.store] == [400] * returns
+
+
+def test_a_prompt_waits_for_the_beginning_of_one_that_is_much_longer() -> None:
+    driver = Driver(FakeModel(slots=2, context=20_000))
+    ask_at_once(driver, ["x" * 200 + "y" * 15_000, "x" * 200 + "z" * 300])
+    assert driver.scheduler.metrics().reused_prompt_tokens == 200
