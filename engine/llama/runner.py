@@ -73,7 +73,7 @@ class LlamaRunner(Runner):
     def probe(self) -> Probe:
         """Decode a small prompt and a single token to prove that this machine can run the model.
 
-        It takes as long as two small steps and the first read of the weights. A machine that cannot may die here.
+        It takes as long as some small steps and the first read of the weights. A machine that cannot may die here.
 
         Raises:
             LoadError: the results are no logits.

@@ -21,6 +21,7 @@ from engine.core.step import SCORED_AT_ONCE, Chunk, Draw, DrawFailure, Outcome, 
 from engine.core.token import Token
 from engine.errors import EngineFault, LoadError
 from engine.llama import context, state
+from engine.llama import runner as runners
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
 from engine.llama.memory.parameters import BATCH_ROWS
@@ -272,6 +273,20 @@ def test_copies_are_measured_where_they_go_through_host_memory(
     assert last_cell(runner, 0) == -1
     monkeypatch.setattr(model, "info", replace(model.info, context=model.attention.chunk))
     assert runner.probe().copies is None
+
+
+@pytest.mark.parametrize(("cores", "draws", "steps"), [(16, 8, 4), (3, 2, 3), (1, 1, 1)])
+def test_where_devices_compute_all_layers_most_threads_draw(
+    model: LlamaModel, monkeypatch: pytest.MonkeyPatch, cores: int, draws: int, steps: int
+) -> None:
+    for module in (runners, context):
+        monkeypatch.setattr(module, "usable_cores", lambda: cores)
+    asked = EngineConfig(model="any")
+    assert runners._draw_threads(model) == 1
+    assert context._step_threads(asked, fully_offloaded=False).choose(1) == cores
+    monkeypatch.setattr(model, "fully_offloaded", True)
+    assert runners._draw_threads(model) == draws
+    assert context._step_threads(asked, fully_offloaded=True).choose(1) == steps
 
 
 def test_measured_copies_decide_over_moves_and_copies(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:

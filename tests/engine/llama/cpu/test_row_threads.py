@@ -81,12 +81,16 @@ def test_threads_draw_the_same_tokens_as_one(model: LlamaModel, sampling: Sampli
         sequences = [_sequence(at, sampling) for at in range(ROWS)]
         with closing(Drawer(model, threads)) as drawer:
             drawn.append([drawer.draw_rows(sequences, logits.copy()) for logits in steps])
+            best = [token for _, token, _ in drawer.outputs(steps[0])]
+            assert best == steps[0].argmax(axis=1).tolist()
     assert drawn[0] == drawn[1]
     assert [isinstance(draw, DrawFailure) for draw in drawn[1][2]] == [at == 5 for at in range(ROWS)]
 
 
 def _sequence(at: int, sampling: Sampling) -> Sequence:
-    request = GenerationRequest(id="test", prompts=("",), sampling=sampling, logprobs=2 if at % 3 else None)
+    request = GenerationRequest(
+        id="test", prompts=("",), sampling=sampling, logprobs=2 if at % 3 else None, sampled_logprobs=at % 3 == 1
+    )
     made = Sequence(request, 0, [3 + at, 4, 5], 100)
     made.enter(State.RUNNING)
     made.seq_id = made.seed = at
