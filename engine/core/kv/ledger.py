@@ -85,7 +85,8 @@ class KVLedger:
             raise IndexError("no slot is free")
         wanted = _wanted(sequence)
         source = self._finder.best_slot(self.slots, wanted)
-        slot = self._wished(sequence) or place(self.slots, source.source if source and self._extends(source) else None)
+        extends = source and 2 * source.tokens >= source.source.size  # else it stays: its rest is worth more
+        slot = self._wished(sequence) or place(self.slots, source.source if source and extends else None)
         kept = self._saved_only(self._finder.in_place(slot, wanted))
         shared = kept.tokens if kept else 0
         best = self.best_source(sequence) if wanted.size - shared >= self.traits.worth_copying else None
@@ -98,12 +99,6 @@ class KVLedger:
         self._hand_over(slot, sequence)
         sequence.begin_at(shared)
         self.reused += shared
-
-    def _extends(self, source: Reuse[Slot]) -> bool:
-        """Return whether a sequence may replace the rest of a source. If not, the source stays, to be copied."""
-        if 2 * source.tokens >= source.source.size:
-            return True
-        return not self.pays(source.source.size, source.tokens) and all(self.slots[at].cached for at in self._free)
 
     def fetch(self, sequence: Sequence) -> bool:
         """Begin to read files that hold the beginning of a sequence's prompt, if that pays. Return whether it does."""

@@ -146,15 +146,6 @@ def test_a_slow_copy_must_pay_for_itself(cells_per_token: float, tokens: int, co
     assert hold(ledger, *range(tokens), 1000, 1001).computed == copied
 
 
-@pytest.mark.parametrize(("slots", "cells_per_token", "reused"), [(1, 0.5, 40), (2, 0.5, 0), (2, 64, 40)])
-def test_a_source_that_is_not_worth_a_copy_is_replaced_if_no_slot_is_empty(
-    slots: int, cells_per_token: float, reused: int
-) -> None:
-    ledger = KVLedger(slots, replace(FakeModel().traits, cells_per_token=cells_per_token))
-    keep(ledger, hold(ledger, *range(100)))
-    assert hold(ledger, *range(40), *range(1000, 1060)).computed == reused
-
-
 def test_all_cached_cells_can_be_given_up() -> None:
     ledger = KVLedger(3, FakeModel().traits)
     keep(ledger, hold(ledger))
