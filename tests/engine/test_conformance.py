@@ -1,7 +1,10 @@
 """The contract of a runner with the scheduler, tested on the fake runner and on llama.cpp."""
 
+import random
 from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -71,11 +74,22 @@ def open_sampling(stack: ExitStack) -> Pair:
     return model, stack.enter_context(LlamaRunner(model, config))
 
 
+def open_as_on_a_device(stack: ExitStack) -> Pair:
+    """Plan and run as on a device that cannot abort a step, and whose cells are copied slowly."""
+    config = EngineConfig(model=str(model_path()), slots=SLOTS, context=CONTEXT, threads=1)
+    model = stack.enter_context(LlamaModel(config, lambda _share: None))
+    model.aborts, model.copies_through_host, model.fully_offloaded = False, True, True
+    model.use_copy_speed(0.5, 10)
+    model.traits = replace(model.traits, idle_rows=SLOTS, idle_cells=SLOTS * CONTEXT, largest_step=128)
+    return model, stack.enter_context(LlamaRunner(model, config))
+
+
 OPENERS: dict[str, Callable[[ExitStack], Pair]] = {
     "fake": open_fake,
     "llama": open_llama,
     "unified": open_unified,
     "backend sampling": open_sampling,
+    "as on a device": open_as_on_a_device,
 }
 
 
@@ -363,6 +377,47 @@ def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
     assert len(set(texts)) == 1
     assert texts[0]
     assert scheduler.metrics().active_tokens == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_requests_that_come_and_leave_do_not_change_the_texts_of_others(pair: Pair, seed: int) -> None:
+    draw = random.Random(seed)
+    prompts = [PROMPT[: draw.randrange(20, 80)] + draw.choice(("", ", and", " or")) for _ in range(12)]
+    lengths = [draw.randrange(1, 40) for _ in prompts]
+    together = serve(pair, list(zip(prompts, lengths, strict=True)), draw, leaving={1, 4, 5})
+    assert len(together) == len(prompts) - 3
+    for at, text in together.items():
+        assert serve(pair, [(prompts[at], lengths[at])]) == {0: text}
+
+
+def serve(
+    pair: Pair, asked: list[tuple[str, int]], draw: random.Random | None = None, leaving: AbstractSet[int] = frozenset()
+) -> dict[int, str]:
+    """Serve requests of so many tokens, with `draw` at random times; some leave. Return the texts of the others."""
+    model, runner = pair
+    scheduler = Scheduler(make_ledger(SLOTS, model.traits), step_target=0.1, queue_limit=20)
+    turns, coming, texts, due = Turns(1), list(enumerate(asked)), dict[int, str](), set(leaving)
+    while coming or scheduler.busy:
+        if coming and (draw is None or draw.random() < 1 / 2):
+            at, (prompt, tokens) = coming.pop(0)
+            request = GenerationRequest(id="t", prompts=(prompt,), max_tokens=tokens, sampling=GREEDY, stream=True)
+            scheduler.add(at_once(admit(at, request, model)))
+            texts[at] = ""
+        elif draw and draw.random() < 1 / 8 and (gone := sorted(due & texts.keys())):
+            if gone[0] in scheduler:
+                scheduler.cancel(gone[0])
+            due.remove(gone[0])
+        (turn,) = turns.next([scheduler.demand()])
+        work = scheduler.plan(turn, contended=False)
+        assert carry_out(work.changes, runner) == []
+        if work.plan:
+            runner.arm()
+            for at, event in scheduler.apply(work.plan, runner.run(work.plan)):
+                if isinstance(event, Text | Finished):
+                    texts[at] += event.text
+    for slot in range(SLOTS):
+        runner.remove(Removal(slot, 0))
+    return {at: text for at, text in texts.items() if at not in leaving}
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, Sampling(seed=7, top_p=0.9, repeat_penalty=1.1, top_k=40)], ids=str)
