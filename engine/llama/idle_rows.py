@@ -1,4 +1,4 @@
-"""Idle rows: tokens that stand for nothing, in slots that have no row in a step, so that others share a weight pass."""
+"""Idle rows: placeholder tokens in slots that have no row in a step, so that the others share a weight pass."""
 
 from bisect import bisect_left
 from itertools import pairwise

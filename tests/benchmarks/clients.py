@@ -116,8 +116,8 @@ def measure(served: Served, clients: int, load: Load, pool: ProcessPoolExecutor,
     seconds = max(times[-1] for _, times in streams) - min(sent for sent, _ in streams)
     first = [times[0] - sent for sent, times in streams]
     gaps = [later - earlier for _, times in streams for earlier, later in pairwise(times)]
-    told = " | ".join(f"{_ms(times, 0.5)} | {_ms(times, 0.99)}" for times in (first, gaps))
-    return f"{tokens / seconds:.0f} | {told} | {cpu / tokens * 1e6:.0f}"
+    columns = " | ".join(f"{_ms(times, 0.5)} | {_ms(times, 0.99)}" for times in (first, gaps))
+    return f"{tokens / seconds:.0f} | {columns} | {cpu / tokens * 1e6:.0f}"
 
 
 def _ms(times: list[float], share: float) -> str:
