@@ -7,6 +7,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -174,6 +175,26 @@ def test_a_step_is_computed_one_weight_pass_after_the_other_if_it_cannot_be_abor
         counted.append(batches)
     assert drawn[0] == drawn[1] == drawn[2]
     assert counted == [[87, 3, 3, 2], *[[80, 7, 3, 3, 1, 1]] * 2]
+
+
+@pytest.mark.parametrize("full", [0, 1])
+def test_only_the_first_weight_pass_may_find_no_room(
+    unstoppable: LlamaRunner, monkeypatch: pytest.MonkeyPatch, full: int
+) -> None:
+    for seq_id in range(SLOTS):
+        unstoppable.remove(Removal(seq_id, 0))
+    unstoppable.arm()
+    outcomes = iter([Outcome.DONE] * full + [Outcome.NO_ROOM])
+    decode = unstoppable._context.decode
+
+    def limited(batch: Batch, *, abortable: bool) -> Outcome:
+        outcome = next(outcomes)
+        return decode(batch, abortable=abortable) if outcome is Outcome.DONE else outcome
+
+    monkeypatch.setattr(unstoppable._context, "decode", limited)
+    wanted = plan(*((s, s.pending) for s in (sequence(0, prompt(9)), sequence(1, prompt(5)))))
+    with pytest.raises(EngineFault, match="finds no room") if full else nullcontext():
+        assert unstoppable.run(wanted).outcome is Outcome.NO_ROOM
 
 
 def test_an_abort_between_two_weight_passes_leaves_nothing_computed(
