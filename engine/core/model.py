@@ -63,6 +63,10 @@ class ModelTraits:
         """Return whether so many idle rows in slots with so many cells take less time than a weight pass."""
         return rows <= self.idle_rows and cells <= self.idle_cells
 
+    def copy_pays(self, cells: int, tokens: int) -> bool:
+        """Return whether so many tokens are worth a copy of a source with so many cells."""
+        return tokens >= max(self.worth_copying, int(cells / self.cells_per_token))
+
     @property
     def shares_cells(self) -> bool:
         """True if a copied prefix takes no cells.

@@ -19,7 +19,6 @@ from engine.core.kv.prefix_file import (
 )
 from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import PrefixStore
-from engine.core.kv.reuse import pays
 from engine.core.kv.slot import Slot
 from engine.core.model import ModelTraits
 
@@ -35,7 +34,6 @@ class DiskTier:
         self._store = store
         self._files = files
         self._traits = traits
-        self._rewinds = traits.needs_checkpoints
 
     @property
     def enabled(self) -> bool:
@@ -69,7 +67,7 @@ class DiskTier:
         candidates = [self._reusable(self._files, source, wanted) for source in sources]
         tokens, files = max(candidates, key=lambda one: (one[0], -len(one[1])), default=(0, []))
         size = sum(file.bytes for file in files)
-        if not files or not self._store.fits(size) or not pays(files[0].size, tokens - have, self._traits):
+        if not files or not self._store.fits(size) or not self._traits.copy_pays(files[0].size, tokens - have):
             return []
         if not self._files.is_worth_reading(size, tokens - have):
             return []
@@ -100,7 +98,7 @@ class DiskTier:
         """Return how many cells of a source can be reused, and the files to read for them."""
         shared = source.prefix.common(wanted)
         own = [source] if isinstance(source, PrefixFile) else []
-        if shared == source.size or not self._rewinds:
+        if shared == source.size or not self._traits.needs_checkpoints:
             return shared, own
         within = Prefix(wanted.tokens, shared, wanted.partition)
         held, filed = self._store.find_checkpoint(within), files.find_checkpoint(within)
@@ -109,7 +107,7 @@ class DiskTier:
         return (held.size, own) if held else (0, [])
 
     def _spill_checkpoints(self, files: PrefixFiles, prefix: Prefix) -> Iterator[FileChange]:
-        for checkpoint in self._store.last_checkpoints(prefix) if self._rewinds else ():
+        for checkpoint in self._store.last_checkpoints(prefix) if self._traits.needs_checkpoints else ():
             if self._store.is_saved(checkpoint):
                 yield from self._spill(files, checkpoint)
 

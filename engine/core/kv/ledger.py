@@ -8,7 +8,7 @@ from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_file import FileReport, FileWritten
 from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import MIN_SPEED_OF_SAVES, WORTH_SAVING, PrefixStore
-from engine.core.kv.reuse import PrefixSource, Reuse, ReuseFinder, S, pays
+from engine.core.kv.reuse import PrefixSource, Reuse, ReuseFinder, S
 from engine.core.kv.slot import Slot, place
 from engine.core.model import ModelTraits
 from engine.core.sequence import Sequence
@@ -90,7 +90,7 @@ class KVLedger:
         kept = self._saved_only(self._finder.in_place(slot, wanted))
         shared = kept.tokens if kept else 0
         best = self.best_source(sequence) if wanted.size - shared >= self.traits.worth_copying else None
-        if best and self.pays(best.source.size, best.tokens - shared):
+        if best and self.traits.copy_pays(best.source.size, best.tokens - shared):
             self._use(best)  # the save below must not evict it
         if kept:
             self._use(kept)
@@ -123,7 +123,7 @@ class KVLedger:
         if sequence.reusable - sequence.computed < self.traits.worth_copying:
             return True
         best = self.best_source(sequence)
-        if best is None or not self.pays(best.source.size, best.tokens - sequence.computed):
+        if best is None or not self.traits.copy_pays(best.source.size, best.tokens - sequence.computed):
             return True
         if not self.may_copy or self._saved_only(best) is None:
             return False
@@ -131,10 +131,6 @@ class KVLedger:
         self.reused += best.tokens - sequence.computed
         sequence.begin_at(best.tokens)
         return True
-
-    def pays(self, size: int, tokens: int) -> bool:
-        """Return whether so many tokens are worth a copy of `size` cells."""
-        return pays(size, tokens, self.traits)
 
     def best_source(self, sequence: Sequence) -> Reuse[PrefixSource] | None:
         """Return the source with most reusable tokens; the smallest of equal ones."""
@@ -181,12 +177,7 @@ class KVLedger:
     def release(self, sequence: Sequence, *, keep: bool, returns: bool = False) -> int:
         """Take back the slot of a sequence and return the number of its cells; with `keep` they stay resident.
 
-        The sequence itself does not change: a step that computes it may be running.
-
-        Args:
-            sequence: the sequence.
-            keep: whether its cells may be reused.
-            returns: whether it will reuse them itself.
+        The sequence itself does not change: a step that computes it may be running. With `returns` it comes again.
         """
         slot = self.slots[sequence.seq_id]
         if slot.holder is not sequence:
@@ -275,7 +266,7 @@ class KVLedger:
             return
         elsewhere = self._finder.best((other for other in self.slots if other is not slot), slot.prefix)
         lost = slot.size - max(stays, elsewhere.tokens if elsewhere else 0)
-        if lost >= WORTH_SAVING and self.pays(slot.size, lost):
+        if lost >= WORTH_SAVING and self.traits.copy_pays(slot.size, lost):
             self._changes += self.store.save(slot.seq_id, slot.prefix, can_trim=not self.traits.needs_checkpoints)
             self._changes += self.disk.spill_saved()
             self._copied += slot.size

@@ -56,7 +56,7 @@ class PrefixWaiters:
         if source is None or saved < WORTH_WAITING:
             return None, 0
         size = min(len(source.tokens), shared + self._ledger.traits.largest_step)  # when the wait ends
-        return (source, shared) if self._ledger.pays(size, saved) else (None, 0)
+        return (source, shared) if self._ledger.traits.copy_pays(size, saved) else (None, 0)
 
     def _awaited(self, sequence: Sequence, earlier: Iterable[Sequence]) -> tuple[Sequence | None, int]:
         """Return the sequence with the longest common prefix, and the number of its tokens that can be reused."""

@@ -87,8 +87,3 @@ class ReuseFinder:
 
 def _size(source: PrefixSource) -> int:
     return source.size
-
-
-def pays(size: int, tokens: int, traits: ModelTraits) -> bool:
-    """Return whether so many tokens are worth a copy of a source with `size` cells."""
-    return tokens >= max(traits.worth_copying, int(size / traits.cells_per_token))
