@@ -75,6 +75,13 @@ class Batch:
         self._seq_ids[rows] = seq_ids
         self._outputs[rows] = outputs
 
+    def sort(self) -> None:
+        """Put the rows in the order of their slots, and those of a slot in the order in which they were added."""
+        rows = slice(self.c.n_tokens)
+        order = self._seq_ids[rows].argsort(kind="stable")
+        for column in (self._tokens, self._positions, self._seq_ids, self._outputs):
+            column[rows] = column[rows][order]
+
     def ask(self, rows: range) -> None:
         """Request an output for rows that were added before."""
         self._outputs[rows.start : rows.stop] = 1

@@ -2,7 +2,7 @@
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from typing import TypeAlias
@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 Output: TypeAlias = tuple[Logits, int, Ids | None]
 """Logits of a row, its best token, and the tokens of the logits; None for all tokens."""
+OutputsOf: TypeAlias = Callable[[slice], Iterator[Output]]
+"""Returns the outputs of some rows of a step. Any thread may call it."""
 
 _MASK_THREADS = 4
 _NO_TOKEN = -1
@@ -83,15 +85,15 @@ class Drawer:
             for token, (logits, _, _) in zip(chunk.scored, outputs, strict=False)
         )
 
-    def outputs(self, logits: Logits) -> Iterator[Output]:
-        """Return the outputs of rows with the logits of all tokens."""
-        return iter(self._rows.map(lambda rows: list(outputs_of_all(logits[rows])), len(logits)))
+    def outputs(self, outputs_of: OutputsOf, rows: int) -> list[Output]:
+        """Return the outputs of so many rows."""
+        return self._rows.map(lambda some: list(outputs_of(some)), rows)
 
-    def draw_rows(self, sequences: list[Sequence], logits: Logits) -> list[Draw]:
-        """Draw a token for each of these sequences from its row of the logits of all tokens."""
+    def draw_rows(self, sequences: list[Sequence], outputs_of: OutputsOf) -> list[Draw]:
+        """Draw a token for each of these sequences from its row."""
 
         def draw(rows: slice) -> list[Draw]:
-            return list(map(self.draw, sequences[rows], outputs_of_all(logits[rows])))
+            return list(map(self.draw, sequences[rows], outputs_of(rows)))
 
         return self._rows.map(draw, len(sequences))
 

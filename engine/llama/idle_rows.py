@@ -1,10 +1,10 @@
 """Idle rows: placeholder tokens in slots that have no row in a step, so that the others share a weight pass."""
 
-from bisect import bisect_left
 from itertools import pairwise
 from typing import TypeAlias
 
 from engine.core.step import Chunk
+from engine.llama.batch import Batch
 from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
 
@@ -25,34 +25,33 @@ class IdleRows:
         self._context = context
         self._model = model
 
-    def bridge(self, before: int, after: int, rows: int = 1) -> bool:
-        """Return whether the slots between two others can have so many idle rows each, and these take little time."""
-        ends = [self._context.end_of(slot) for slot in range(before + 1, after)]
-        room = all(end + rows <= self._model.info.context for end in ends)
-        return room and self._model.traits.bridges(rows * len(ends), sum(ends))
+    def bridge(self, before: int, after: int) -> bool:
+        """Return whether the slots between two others can have an idle row each, and these take little time."""
+        return self._between(before, after, 1) is not None
 
-    def between(self, chunks: tuple[Chunk, ...]) -> list[IdleRow]:
-        """Return the idle rows of a decode step: as many in each gap slot as each chunk has."""
+    def add(self, chunks: tuple[Chunk, ...], batch: Batch) -> list[IdleRow]:
+        """Add idle rows to a decode step: as many in each slot as each chunk has. Return where they begin."""
         rows = chunks[0].rows
         if chunks[-1].seq_id - chunks[0].seq_id < len(chunks) or any(chunk.rows != rows for chunk in chunks):
             return []
         gaps = pairwise(chunk.seq_id for chunk in chunks)
-        bridged = (range(a + 1, b) for a, b in gaps if self.bridge(a, b, rows))
-        return [(slot, self._context.end_of(slot)) for gap in bridged for slot in gap]
+        idle = [row for before, after in gaps for row in self._between(before, after, rows) or ()]
+        for slot, position in idle:
+            batch.add([0] * rows, seq_id=slot, start=position, output=False)
+        if idle:
+            batch.sort()
+        return idle
 
-    def drop(self, rows: list[IdleRow]) -> None:
+    def drop(self, idle: list[IdleRow]) -> None:
         """Drop the cells of idle rows after their step."""
-        for slot, position in rows:
+        for slot, position in idle:
             self._context.remove(slot, position)
 
-
-def insert(
-    rows: list[IdleRow], tokens: list[int], seq_ids: list[int], positions: list[int], outputs: list[bool]
-) -> None:
-    """Insert idle rows into the rows of a step, in ascending order of their slots."""
-    for slot, position in rows:
-        at = bisect_left(seq_ids, slot)
-        tokens.insert(at, 0)
-        seq_ids.insert(at, slot)
-        positions.insert(at, position)
-        outputs.insert(at, False)
+    def _between(self, before: int, after: int, rows: int) -> list[IdleRow] | None:
+        """Return the idle rows between two slots; None if they are too many or too deep, or a slot has no room."""
+        traits, between = self._model.traits, range(before + 1, after)
+        if rows * len(between) > traits.idle_rows:
+            return None
+        ends = list(map(self._context.end_of, between))
+        room = max(ends, default=0) + rows <= self._model.info.context
+        return list(zip(between, ends, strict=True)) if room and traits.bridges(rows * len(ends), sum(ends)) else None

@@ -12,7 +12,6 @@ import llama_cpp
 
 from engine.config import EngineConfig
 from engine.core.drafts.speculation import LENGTHS
-from engine.core.kv.prefix_store import MIN_SPEED_OF_SAVES
 from engine.core.model import WORTH_COPYING, ModelTraits
 from engine.info import ModelInfo
 from engine.llama import devices, metadata
@@ -80,8 +79,6 @@ class LlamaModel:
     """Where the weights are."""
     fully_offloaded: bool
     """True if devices compute all layers."""
-    copies_through_host: bool
-    """True if cells are copied out of a device and back into it."""
     weights: dict[str, int]
     """Bytes of the weights by device."""
 
@@ -126,6 +123,9 @@ class LlamaModel:
             if not self.aborts:
                 logger.info("the device cannot abort a step: a cancelled prompt is computed to the end of its step")
             self.traits = self._traits(handle, config)
+            if self.copies_through_host and not self.attention.shares_depth:
+                idle_cells = self.info.size // (2 * max(self.memory.token_bytes, 1))
+                self.traits = replace(self.traits, idle_rows=_IDLE_ROWS, idle_cells=idle_cells)
             self.info = replace(self.info, checkpoints=self.traits.needs_checkpoints)
             self.pooling = metadata.pooling(handle, config)
             self.causal = metadata.causal(handle)
@@ -175,39 +175,35 @@ class LlamaModel:
     def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
         moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
         has_state, snapshots = metadata.has_state(handle), self.memory.snapshots
-        can_trim = metadata.can_trim(handle, full_windows=self.memory.full_windows)
-        plain = can_trim and not (has_state or self.window or config.kv_unified)
-        self.copies_through_host = plain and self.fully_offloaded and not self.aborts
-        idles = self.copies_through_host and not self.attention.shares_depth
         drafts = not has_state or not (config.kv_unified or config.speculation is False)
         return ModelTraits(
             cells_per_weight_pass=moves,
             min_prefill_chunk=self.attention.chunk,
-            can_trim=can_trim,
+            can_trim=metadata.can_trim(handle, full_windows=self.memory.full_windows),
             max_draft=(snapshots or (_SHORT_DRAFT if has_state else LENGTHS[-1])) if drafts else 0,
             drops_steps=drafts and has_state and not snapshots,
             has_state=has_state,
             windowed=self.window > 0,
             prefill_tile=self.attention.tile,
             largest_step=largest_step(self.attention, config.slots, aborts=self.aborts),
-            idle_rows=_IDLE_ROWS if idles else 0,
-            idle_cells=self.info.size // (2 * max(self.memory.token_bytes, 1)),
             pool=self.memory.cells if config.kv_unified else None,
         )
 
-    def use_copy_speed(self, per_token: float, per_pass: float) -> None:
-        """Record how many cells are copied in the time of one prompt token, and of one weight pass.
+    @property
+    def copies_through_host(self) -> bool:
+        """True if copies of cells leave a device, whose slots have nothing but cells of their own."""
+        traits = self.traits
+        plain = traits.can_trim and not (traits.has_state or traits.windowed or traits.pool)
+        return plain and self.fully_offloaded and not self.aborts
 
-        Call it before the first request.
-        """
+    def use_copy_speed(self, per_token: float, per_pass: float) -> None:
+        """Record how many cells are copied in the time of a prompt token and of a pass. Call it before any request."""
         self.traits = replace(
             self.traits,
             cells_per_token=per_token,
             cells_per_weight_pass=int(per_pass),
             worth_copying=max(WORTH_COPYING, self.attention.chunk),  # fewer tokens take no less time
         )
-        saves = "saved" if per_token >= MIN_SPEED_OF_SAVES else "not saved"
-        logger.info("prefixes are %s in host memory: %.1f cells are copied in the time of a token", saves, per_token)
 
     def require_checkpoints(self) -> None:
         """Record that a context cannot drop the last cells of a sequence. Call it before the first request."""

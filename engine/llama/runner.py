@@ -2,8 +2,6 @@
 
 import logging
 import time
-from collections import deque
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import islice
@@ -23,8 +21,8 @@ from engine.llama.batch import Batch
 from engine.llama.cells import SlotCells
 from engine.llama.context import LlamaContext
 from engine.llama.cpu.properties import usable_cores
-from engine.llama.drawing import Drawer, Output, outputs_of_best
-from engine.llama.idle_rows import IdleRow, IdleRows, insert
+from engine.llama.drawing import Drawer, OutputsOf, outputs_of_all, outputs_of_best
+from engine.llama.idle_rows import IdleRow, IdleRows
 from engine.llama.memory.buffers import Buffers
 from engine.llama.memory.parameters import BATCH_ROWS, all_cells, context_params
 from engine.llama.model import LlamaModel
@@ -50,7 +48,7 @@ class LlamaRunner(Runner):
         self._in_parts = not config.kv_unified and (model.attention.shares_depth or not model.aborts)
         with ExitStack() as resources:
             self._context, self._best = _open_context(model, config, resources)
-            self._idle_rows = IdleRows(self._context, model) if model.copies_through_host else None
+            self._idle_rows = IdleRows(self._context, model)
             self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
             self._drawer = resources.enter_context(closing(Drawer(model, _draw_threads(model))))
             self._resources = resources.pop_all()
@@ -172,7 +170,7 @@ class LlamaRunner(Runner):
         """
         seconds = 0.0
         results: list[StepResult] = []
-        for part in plan.weight_passes(self._idle_rows.bridge) if self._idle_rows else plan.weight_passes():
+        for part in plan.weight_passes(self._idle_rows.bridge):
             if self._context.aborted:
                 self._undo(plan)
                 return StepResult(Outcome.ABORTED, (), seconds)
@@ -200,8 +198,7 @@ class LlamaRunner(Runner):
             self._cells.keep(plan.chunks[0].seq_id)
         outcome = self._context.decode(self._batch, abortable=self._may_abort(plan))
         seconds = time.perf_counter() - began
-        if self._idle_rows:
-            self._idle_rows.drop(idle)
+        self._idle_rows.drop(idle)
         if outcome is Outcome.ABORTED:
             self._undo(plan)
         if outcome is not Outcome.DONE:
@@ -226,22 +223,17 @@ class LlamaRunner(Runner):
         """Write the plan to the batch. Return the idle rows that are in it, too."""
         self._batch.clear()
         chunks = plan.chunks
-        idle = self._idle_rows.between(chunks) if self._idle_rows and plan.decode else []
         if plan.tokens > len(chunks) or not plan.decode:
-            waiting = deque(idle)
             for chunk in chunks:
-                while waiting and waiting[0][0] < chunk.seq_id:
-                    slot, position = waiting.popleft()
-                    self._batch.add([0] * chunk.rows, seq_id=slot, start=position, output=False)
                 self._add(chunk)
-            return idle
-        tokens = [chunk.sequence.tokens[chunk.start] for chunk in chunks]
-        seq_ids = [chunk.seq_id for chunk in chunks]
-        positions = [chunk.start for chunk in chunks]
-        outputs = [chunk.sample or chunk.score for chunk in chunks]
-        insert(idle, tokens, seq_ids, positions, outputs)
-        self._batch.add_rows(tokens, seq_ids, positions, outputs)
-        return idle
+        else:
+            self._batch.add_rows(
+                [chunk.sequence.tokens[chunk.start] for chunk in chunks],
+                seq_ids=[chunk.seq_id for chunk in chunks],
+                positions=[chunk.start for chunk in chunks],
+                outputs=[chunk.sample or chunk.score for chunk in chunks],
+            )
+        return self._idle_rows.add(chunks, self._batch) if plan.decode else []
 
     def _add(self, chunk: Chunk) -> None:
         last = self._batch.add(chunk.tokens, seq_id=chunk.seq_id, start=chunk.start, output=chunk.sample)
@@ -267,7 +259,7 @@ class LlamaRunner(Runner):
             return self._read_rows([chunk.sequence for chunk in plan.chunks if chunk.sample], seconds)
         scores, draws = [], []
         rows = sum([chunk.sample + len(chunk.scored) for chunk in plan.chunks]) + plan.drafted
-        outputs = self._outputs(rows)
+        outputs = iter(self._drawer.outputs(self._outputs_of(rows), rows) if rows else ())
         for chunk in plan.chunks:
             if chunk.score:
                 scores.append(self._drawer.scores(chunk, outputs))
@@ -280,23 +272,20 @@ class LlamaRunner(Runner):
     def _read_rows(self, sequences: list[Sequence], seconds: float) -> StepResult:
         """Return the draws of a step with one row for each of these sequences."""
         rows = len(sequences)
-        if (self._best and self._best.given) or not rows:
-            drawn = list(map(self._drawer.draw, sequences, self._outputs(rows)))
-        else:
-            drawn = self._drawer.draw_rows(sequences, self._context.logits(rows))
+        drawn = self._drawer.draw_rows(sequences, self._outputs_of(rows)) if rows else []
         return StepResult(Outcome.DONE, tuple(zip(drawn, strict=True)), seconds, whole_rows=self._whole(rows))
 
     def _whole(self, rows: int) -> int:
         """Return how many of the last step's rows were copied whole."""
         return 0 if self._best and self._best.given else rows
 
-    def _outputs(self, rows: int) -> Iterator[Output]:
-        """Return so many outputs of the last step."""
-        if not rows:
-            return iter(())
+    def _outputs_of(self, rows: int) -> OutputsOf:
+        """Return the outputs of the last step, which has so many."""
         if self._best and self._best.given:
-            return outputs_of_best(*self._best.read(rows))
-        return self._drawer.outputs(self._context.logits(rows))
+            ids, best = self._best.read(rows)
+            return lambda some: outputs_of_best(ids[some], best[some])
+        logits = self._context.logits(rows)
+        return lambda some: outputs_of_all(logits[some])
 
 
 def _draw_threads(model: LlamaModel) -> int:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from engine.config import EngineConfig
-from engine.core.kv.prefix_store import PrefixStore
+from engine.core.kv.prefix_store import MIN_SPEED_OF_SAVES, PrefixStore
 from engine.info import ModelInfo
 from engine.llama import devices
 from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
@@ -62,6 +62,8 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
         model.require_checkpoints()
     if probed.copies:
         model.use_copy_speed(*probed.copies)
+        saves = probed.copies.per_token >= MIN_SPEED_OF_SAVES
+        logger.info("prefixes are %s in host memory", "saved" if saves else "not saved", extra=probed.copies._asdict())
     store = PrefixStore(model.memory.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
     model.info = _measured(model, runner.buffers, gpu_before, model.memory.prefix_store)
     return LoadedModel(

@@ -214,7 +214,6 @@ def test_an_abort_between_two_weight_passes_leaves_nothing_computed(
 def bridging(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[LlamaRunner]:
     """Return a runner on a device where some idle rows take no time."""
     monkeypatch.setattr(model, "traits", replace(model.traits, idle_rows=2, idle_cells=CONTEXT))
-    monkeypatch.setattr(model, "copies_through_host", True)
     with runner_with(model, shares_depth=False, aborts=False) as made:
         yield made
 
@@ -287,7 +286,9 @@ def test_copies_are_measured_where_they_go_through_host_memory(
     model: LlamaModel, runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert runner.probe().copies is None
-    monkeypatch.setattr(model, "copies_through_host", True)
+    monkeypatch.setattr(model, "fully_offloaded", True)
+    assert runner.probe().copies is None, "it can abort, so its memory is the host's"
+    monkeypatch.setattr(model, "aborts", False)
     copies = runner.probe().copies
     assert copies
     assert all(0 < cells < math.inf for cells in copies)

@@ -11,9 +11,10 @@ from engine.config import EngineConfig
 from engine.core.sequence import Sequence, State
 from engine.core.step import DrawFailure
 from engine.llama.cpu.row_threads import RowThreads
-from engine.llama.drawing import Drawer
+from engine.llama.drawing import Drawer, OutputsOf, outputs_of_all
 from engine.llama.model import LlamaModel
 from engine.request import GenerationRequest, Sampling
+from engine.sampling.candidates import Logits
 from tests.models import model_path
 
 ROWS = 13
@@ -80,11 +81,15 @@ def test_threads_draw_the_same_tokens_as_one(model: LlamaModel, sampling: Sampli
     for threads in (1, 3):
         sequences = [_sequence(at, sampling) for at in range(ROWS)]
         with closing(Drawer(model, threads)) as drawer:
-            drawn.append([drawer.draw_rows(sequences, logits.copy()) for logits in steps])
-            best = [token for _, token, _ in drawer.outputs(steps[0])]
+            drawn.append([drawer.draw_rows(sequences, outputs_of(logits.copy())) for logits in steps])
+            best = [token for _, token, _ in drawer.outputs(outputs_of(steps[0]), ROWS)]
             assert best == steps[0].argmax(axis=1).tolist()
     assert drawn[0] == drawn[1]
     assert [isinstance(draw, DrawFailure) for draw in drawn[1][2]] == [at == 5 for at in range(ROWS)]
+
+
+def outputs_of(logits: Logits) -> OutputsOf:
+    return lambda rows: outputs_of_all(logits[rows])
 
 
 def _sequence(at: int, sampling: Sampling) -> Sequence:
