@@ -96,29 +96,14 @@ class Clock:
 
         setattr(owner, name, timed)
 
-    def pass_(self, owner: Any, name: str) -> None:
-        """Measure the pauses between the calls of a function."""
+    def pass_(self, owner: Any, name: str, *, begins: bool = True) -> None:
+        """Measure the pauses between passes. A function begins a pass, or waits for the end of one that has begun."""
         call = getattr(owner, name)
 
         def timed(*args: Any) -> Any:
             now, cpu = time.perf_counter(), time.thread_time()
-            if self.counting and self._returned:
+            if begins and self.counting and self._returned:
                 self.pauses.append((now - self._returned[0], cpu - self._returned[1]))
-            try:
-                return call(*args)
-            finally:
-                if self.counting:
-                    self.cpu["decode"] += time.thread_time() - cpu
-                self._returned = time.perf_counter(), time.thread_time()
-
-        setattr(owner, name, timed)
-
-    def rest_of_pass(self, owner: Any, name: str) -> None:
-        """Let a pass last until the return of another function, which waits for its device."""
-        call = getattr(owner, name)
-
-        def timed(*args: Any) -> Any:
-            cpu = time.thread_time()
             try:
                 return call(*args)
             finally:
@@ -143,7 +128,7 @@ def real(config: EngineConfig, stack: ExitStack, clock: Clock) -> LoadedModel:
     loaded = engine_main.load(config, lambda _share: None, stack)
     assert isinstance(loaded.runner, LlamaRunner)
     clock.pass_(llama_cpp, "llama_decode")
-    clock.rest_of_pass(llama_cpp, "llama_synchronize")
+    clock.pass_(llama_cpp, "llama_synchronize", begins=False)
     clock.part(loaded.runner, "run", "run")
     return loaded
 

@@ -14,6 +14,7 @@ from engine.config import EngineConfig
 from engine.core.changes import carry_out
 from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Swap
 from engine.core.kv.pooled_ledger import make_ledger
+from engine.core.lane import News
 from engine.core.model import Model
 from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.scheduler import Scheduler
@@ -78,7 +79,7 @@ def open_as_on_a_device(stack: ExitStack) -> Pair:
     """Plan and run as on a device that cannot abort a step, and whose cells are copied slowly."""
     config = EngineConfig(model=str(model_path()), slots=SLOTS, context=CONTEXT, threads=1)
     model = stack.enter_context(LlamaModel(config, lambda _share: None))
-    model.aborts, model.copies_through_host, model.fully_offloaded = False, True, True
+    model.aborts, model.fully_offloaded = False, True
     model.use_copy_speed(0.5, 10)
     model.traits = replace(model.traits, idle_rows=SLOTS, idle_cells=SLOTS * CONTEXT, largest_step=128)
     return model, stack.enter_context(LlamaRunner(model, config))
@@ -366,17 +367,23 @@ def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
     scheduler.add(at_once(admit(1, request, model)))
     texts = [""] * 6
     while scheduler.busy:
-        [turn] = turns.next([scheduler.demand()])
-        work = scheduler.plan(turn, contended=False)
-        assert carry_out(work.changes, runner) == []
-        if work.plan:
-            runner.arm()
-            for _, event in scheduler.apply(work.plan, runner.run(work.plan)):
-                if isinstance(event, Text | Finished):
-                    texts[event.choice] += event.text
+        for _, event in step(scheduler, turns, runner):
+            if isinstance(event, Text | Finished):
+                texts[event.choice] += event.text
     assert len(set(texts)) == 1
     assert texts[0]
     assert scheduler.metrics().active_tokens == 0
+
+
+def step(scheduler: Scheduler, turns: Turns, runner: Runner) -> News:
+    """Run the next step of a scheduler, and return its news."""
+    [turn] = turns.next([scheduler.demand()])
+    work = scheduler.plan(turn, contended=False)
+    assert carry_out(work.changes, runner) == []
+    if not work.plan:
+        return []
+    runner.arm()
+    return scheduler.apply(work.plan, runner.run(work.plan))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -407,14 +414,9 @@ def serve(
             if gone[0] in scheduler:
                 scheduler.cancel(gone[0])
             due.remove(gone[0])
-        (turn,) = turns.next([scheduler.demand()])
-        work = scheduler.plan(turn, contended=False)
-        assert carry_out(work.changes, runner) == []
-        if work.plan:
-            runner.arm()
-            for at, event in scheduler.apply(work.plan, runner.run(work.plan)):
-                if isinstance(event, Text | Finished):
-                    texts[at] += event.text
+        for at, event in step(scheduler, turns, runner):
+            if isinstance(event, Text | Finished):
+                texts[at] += event.text
     for slot in range(SLOTS):
         runner.remove(Removal(slot, 0))
     return {at: text for at, text in texts.items() if at not in leaving}
