@@ -17,9 +17,6 @@ _LAST_CHUNK = 5 / 4
 own."""
 _WEIGHT_PASS = 16
 """Tokens. The least room that each further prompt takes of a step: chunks of unlike length need a weight pass each."""
-REMAINDER = 3
-"""Tokens. So few remaining prompt tokens are computed in decode steps, one in each. A chunk of their own would need
-another weight pass, which only chunks of equal length in neighbouring slots share."""
 
 Part: TypeAlias = tuple[Sequence, int]
 """A prompt, and a number of its next tokens."""
@@ -31,8 +28,7 @@ _by_rest = attrgetter("pending")
 class Planner:
     """Plans decode steps and prompt steps. Sequences may change their slots for a step.
 
-    The last token of a prompt is computed in a decode step if other sequences decode; otherwise in its prompt step,
-    which then draws a token.
+    The step that completes a prompt draws its first token, so that it does not wait for the next decode step.
     """
 
     def __init__(self, budget: PromptBudget, ledger: KVLedger, speculator: Speculator) -> None:
@@ -59,20 +55,16 @@ class Planner:
             if row.full:
                 self._ledger.shift(row)
         drafts = self._speculator.draft(rows, alone=alone)
-        chunks = (
-            Chunk(row, 1, sample=row.draws and row.pending == 1, draft=draft)
-            for row, draft in zip(rows, drafts, strict=True)
-        )
+        chunks = (Chunk(row, 1, sample=row.draws, draft=draft) for row, draft in zip(rows, drafts, strict=True))
         return StepPlan(tuple(chunks), decode=True, adapters=rows[0].adapters)
 
-    def prompt_step(self, prompts: list[Sequence], *, hurried: bool, rides: int, turns: int = 1) -> StepPlan:
+    def prompt_step(self, prompts: list[Sequence], *, hurried: bool, turns: int = 1) -> StepPlan:
         """Return a step that completes some prompts, or computes a part of one.
 
         Args:
             prompts: sequences in the order in which they have begun.
             hurried: whether others wait for the step. If so, it keeps to the target time, so that decodes and cancels
                 wait no longer. If not, all prompts belong to one request, and a cancel can abort the step.
-            rides: number of last tokens of each prompt that are left to the next decode step.
             turns: number of turns of other sets of adapters for which a set waits.
         """
         waiting = by_turns(prompts)
@@ -81,15 +73,13 @@ class Planner:
             budget = self._budget.tokens(hurried=hurried, depth=depth, steps=turns)
             most = min(int(budget * _LAST_CHUNK), self._traits.largest_step)
             shared = self._budget.shared_tokens(depth) if hurried else most
-            return first_parts(parts(waiting, rides), budget, most, self._traits.prefill_tile, shared)
+            return first_parts(parts(waiting), budget, most, self._traits.prefill_tile, shared)
 
         taken = first(waiting[0].computed)
         if (deepest := max(sequence.computed for sequence, _ in taken)) > waiting[0].computed:
             taken = first(deepest)  # where a token costs more, so that fewer fit
         taken.sort(key=lambda part: part[0].seq_id)
         served, sizes = [sequence for sequence, _ in taken], [tokens for _, tokens in taken]
-        if rides and not any(map(_scores, served)):
-            sizes = cut_to_levels(sizes)
         if len(set(sizes)) == 1:  # equal chunks in neighbouring slots share a weight pass
             self._prompt_compactor.gather(served)
             served.sort(key=_by_slot)
@@ -115,7 +105,7 @@ def by_turns(prompts: list[Sequence]) -> list[Sequence]:
     return list(dict.fromkeys(chain.from_iterable(zip(*orders, strict=True))))
 
 
-def parts(prompts: Iterable[Sequence], rides: int) -> Iterator[Part]:
+def parts(prompts: Iterable[Sequence]) -> Iterator[Part]:
     """Yield the largest part of each prompt that one step can compute. Prompts whose scores have no room are left out.
 
     A part ends at a checkpoint. It has either rows with scores or rows without, except for the last row of the prompt.
@@ -123,11 +113,10 @@ def parts(prompts: Iterable[Sequence], rides: int) -> Iterator[Part]:
 
     Args:
         prompts: the prompts in their order.
-        rides: number of last tokens of each prompt that are left to the next decode step.
     """
     room = SCORED_AT_ONCE
     for sequence in prompts:
-        most = min(sequence.tokens_to_checkpoint(), sequence.pending - rides)
+        most = min(sequence.tokens_to_checkpoint(), sequence.pending)
         if not sequence.unscored:
             yield sequence, most
         elif not _scores(sequence):
@@ -178,25 +167,7 @@ def _scores(sequence: Sequence) -> bool:
 
 def divide(running: list[Sequence]) -> tuple[list[Sequence], list[Sequence]]:
     """Return the rows of a decode step, and the prompts that need a prompt step, in the given order."""
-    pending = [sequence.pending for sequence in running]
-    if max(pending, default=0) <= 1:
-        return running, []
-    if min(pending) > 1:
-        return [], running
-    rows: list[Sequence] = []
-    prompts: list[Sequence] = []
-    for sequence, tokens in zip(running, pending, strict=True):
-        rides = tokens <= 1 + (0 if sequence.unscored else REMAINDER)
-        (rows if rides else prompts).append(sequence)
-    return rows, prompts
-
-
-def cut_to_levels(sizes: list[int]) -> list[int]:
-    """Reduce sizes that are about equal to the smallest of them. The rest is computed in decode steps."""
-    levels: dict[int, int] = {}
-    level = -REMAINDER - 1
-    for size in sorted(sizes):
-        if size - level > REMAINDER:
-            level = size
-        levels[size] = level
-    return [levels[size] for size in sizes]
+    rows = [sequence for sequence in running if sequence.pending == 1]
+    if len(rows) == len(running):
+        return rows, []
+    return rows, [sequence for sequence in running if sequence.pending > 1]

@@ -187,8 +187,7 @@ class Scheduler:
             plan = self._planner.decode_step(self._rows, alone=len(self._running) == 1)
         else:
             shared = contended or bool(self._rows) or len(set(self._running.values())) > 1
-            rides, turns = 1 if self._rows else 0, max(1, self._adapter_turns.waiting)
-            plan = self._planner.prompt_step(self._prompts, hurried=shared, rides=rides, turns=turns)
+            plan = self._planner.prompt_step(self._prompts, hurried=shared, turns=max(1, self._adapter_turns.waiting))
         if not self._ledger.make_room(plan.tokens):
             self._make_room()
             return None

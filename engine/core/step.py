@@ -80,9 +80,7 @@ class StepPlan:
     chunks: tuple[Chunk, ...]
     """One a sequence, in ascending order of `seq_id`."""
     decode: bool
-    """True if it is a decode step: each chunk is one known token, with or without draft tokens. That token is the last
-    one of its sequence, or a remaining token of a prompt.
-    """
+    """True if it is a decode step: each chunk is the last known token of its sequence, with or without draft tokens."""
     adapters: AdapterSet = ()
     """The LoRA adapters of all its sequences."""
 

@@ -10,9 +10,9 @@ import math
 import random
 import statistics
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby, pairwise
+from itertools import count, pairwise, takewhile
 from typing import Any
 
 from typing_extensions import override
@@ -51,11 +51,20 @@ def attention(chunk: Chunk) -> float:
     return chunk.rows * depth * (_OF_DECODE_ROW if chunk.rows == 1 else _OF_SHORT_ROW)
 
 
+def passes(plan: StepPlan) -> Iterator[int]:
+    """Yield the rows of each weight pass: equally many of neighbouring slots, as llama.cpp's `split_equal` cuts."""
+    left = {chunk.seq_id: chunk.rows for chunk in plan.chunks}
+    while left:
+        slots = list(takewhile(left.__contains__, count(min(left))))
+        rows = min(left[slot] for slot in slots)
+        yield rows * len(slots)
+        left = {slot: tokens - rows * (slot in slots) for slot, tokens in left.items()}
+        left = {slot: tokens for slot, tokens in left.items() if tokens}
+
+
 def duration(plan: StepPlan) -> float:
-    """Return the seconds of a step. Equal chunks in neighbouring slots share a weight pass."""
-    walks = groupby(enumerate(plan.chunks), key=lambda each: (each[1].rows, each[1].seq_id - each[0]))
-    rows = (sum(chunk.rows for _, chunk in walk) for _, walk in walks)
-    return (sum(map(weights, rows)) + sum(map(attention, plan.chunks))) / _THREADS
+    """Return the seconds of a step."""
+    return (sum(map(weights, passes(plan))) + sum(map(attention, plan.chunks))) / _THREADS
 
 
 class TimedRunner(FakeRunner):

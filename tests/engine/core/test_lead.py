@@ -212,7 +212,7 @@ def test_a_full_cache_ends_the_row_of_steps() -> None:
     assert all(isinstance(driver.last(key), Finished) for key in (1, 2, 3))
 
 
-def test_a_preempted_sequence_draws_again_once_its_last_tokens_are_computed() -> None:
+def test_a_preempted_sequence_draws_again_once_its_tokens_are_computed() -> None:
     driver = Driver(FakeModel(slots=3, context=256), ahead=True)
     private = {"cache_prompt": False}
     stays = driver.add("stays", max_tokens=LONG, client="stays", **private)
@@ -227,6 +227,6 @@ def test_a_preempted_sequence_draws_again_once_its_last_tokens_are_computed() ->
     others += [driver.add("z" * 32, max_tokens=5, client="third", **private)]
     driver.drain()
     assert driver.scheduler.metrics().preempted == 1
-    again = [chunk for plan in driver.plans if plan.decode for chunk in plan.chunks if not chunk.sample]
-    assert any(chunk.start >= chunk.sequence.prompt for chunk in again)
+    again = [chunk for plan in driver.plans if not plan.decode for chunk in plan.chunks]
+    assert any(chunk.start + chunk.count > chunk.sequence.prompt and chunk.sample for chunk in again)
     assert all(isinstance(driver.last(key), Finished) for key in (stays, greedy, *others))

@@ -5,7 +5,7 @@ import pytest
 from engine.core.budget import UNHURRIED
 from engine.core.step import DrawFailure, Outcome, StepPlan, StepResult
 from engine.errors import Busy
-from engine.events import Failed, Finished, FinishReason, Released, Started
+from engine.events import Failed, Finished, FinishReason, FirstToken, Released, Started
 from engine.testing.fake_model import END, FakeModel, letters
 from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver
@@ -74,13 +74,25 @@ def test_a_prompt_beside_decoding_neighbours_advances_by_the_budget() -> None:
     assert counts(driver.step()) == [64]
 
 
-def test_the_last_prompt_token_rides_in_the_decode_pass_of_the_neighbours() -> None:
+def test_a_prompt_draws_in_its_own_last_step_also_beside_decoding_neighbours() -> None:
     driver = Driver()
     driver.add("a", max_tokens=100)
     driver.step()
-    driver.add("b" * 10, max_tokens=5)
-    assert counts(driver.step()) == [9]
+    key = driver.add("b" * 10, max_tokens=5)
+    assert counts(driver.step()) == [10]
+    assert FirstToken() in driver.news[key]
     assert counts(driver.step()) == [1, 1]
+
+
+def test_a_prompt_whose_last_token_alone_is_left_is_a_row_of_a_decode_step() -> None:
+    driver = Driver()
+    first = driver.add("b" * 10, max_tokens=1)
+    assert counts(driver.step()) == [10]
+    driver.add("a", max_tokens=100)
+    driver.step()
+    driver.add("b" * 10, max_tokens=5)
+    assert counts(driver.step()) == [1, 1]
+    assert isinstance(driver.last(first), Finished)
 
 
 def test_a_lone_prompt_draws_in_its_own_last_pass() -> None:

@@ -76,7 +76,7 @@ def test_a_prefix_in_use_by_a_running_neighbour_is_copied() -> None:
     key = driver.add(PREFIX + "xyz", max_tokens=1)
     while key not in driver.news or not isinstance(driver.last(key), Finished):
         driver.step()
-    assert driver.scheduler.metrics().prompt_tokens - before == 2
+    assert driver.scheduler.metrics().prompt_tokens - before == 3
     assert driver.run.copied == len(PREFIX)
 
 
