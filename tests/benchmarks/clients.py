@@ -45,6 +45,8 @@ class Load:
     """Requests of each client, one after another."""
     temperature: float
     """Temperature of the draws; 0 is greedy."""
+    defaults: bool = False
+    """True to leave top_k, top_p and min_p to the server. Otherwise they are off, as in OpenAI's API."""
 
 
 class Stream(asyncio.Protocol):
@@ -95,8 +97,9 @@ async def hold(port: int, clients: int, load: Load, seed: int) -> list[tuple[flo
 
 
 def _request(prompt: list[int], load: Load) -> bytes:
-    body = {"prompt": prompt, "max_tokens": load.new, "temperature": load.temperature, "top_p": 1.0, "top_k": 0}
-    data = json.dumps({**body, "min_p": 0.0, "ignore_eos": True, "stream": True}).encode()
+    body = {"prompt": prompt, "max_tokens": load.new, "temperature": load.temperature}
+    off = {} if load.defaults else {"top_p": 1.0, "top_k": 0, "min_p": 0.0}
+    data = json.dumps({**body, **off, "ignore_eos": True, "stream": True}).encode()
     head = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
     return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
 
@@ -157,6 +160,7 @@ async def main() -> None:
     parser.add_argument("--waves", type=int, default=3, help="requests of each client")
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--temperature", type=float, default=0.0, help="of the draws; 1 is OpenAI's default")
+    parser.add_argument("--defaults", action="store_true", help="leave top_k, top_p and min_p to the servers")
     parser.add_argument("--slots", type=int, default=128)
     parser.add_argument("--processes", type=int, default=4, help="that the clients run in")
     parser.add_argument("--llama-server", metavar="BINARY")
@@ -164,7 +168,7 @@ async def main() -> None:
     parser.add_argument("--batched-bench", metavar="BINARY")
     parser.add_argument("flags", nargs="*", help="further flags of this server, after --")
     args = parser.parse_args()
-    load = Load(args.prompt, args.new, args.waves, args.temperature)
+    load = Load(args.prompt, args.new, args.waves, args.temperature, args.defaults)
     print("| clients | server | tokens/s | first token p50 ms | p99 | gap p50 ms | p99 | CPU µs a token |")
     print("|---|---|---|---|---|---|---|---|")
     with ProcessPoolExecutor(args.processes, mp_context=get_context("spawn")) as pool:
