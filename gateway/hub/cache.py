@@ -53,8 +53,10 @@ class HubCache:
     def size_of(self, repository: str, digest: str) -> int:
         """Return the bytes of a content that are here, also of one that is not complete."""
         blob = self.blob(repository, digest)
-        places = (place for place in (blob, blob.with_name(blob.name + PARTIAL)) if place.exists())
-        return next((place.stat().st_size for place in places), 0)
+        for place in (blob, blob.with_name(blob.name + PARTIAL), blob):  # another program may complete it meanwhile
+            with suppress(FileNotFoundError):
+                return place.stat().st_size
+        return 0
 
     def find(self, reference: HubReference) -> Path | None:
         """Return the path of a model that is complete, or of its first part; None if there is none."""

@@ -1,6 +1,7 @@
 """Models from a hub that cuts connections, sends wrong bytes, refuses, or is away."""
 
 import logging
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -266,6 +267,24 @@ def test_two_downloads_of_one_file_are_one(hub: LocalHub, source: HubSource, cac
         assert first.result(GUARD) == second.result(GUARD)
     assert contents(hub) == [""]
     assert [path.name for path in cache.root.rglob("*.incomplete")] == []
+
+
+def test_a_download_that_another_program_completes_meanwhile_has_its_whole_size(
+    cache: HubCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blob = cache.blob("someone/some", "digest")
+    partial = blob.with_name(f"{blob.name}.incomplete")
+    blob.parent.mkdir(parents=True)
+    partial.write_bytes(b"whole")
+    stat = Path.stat
+
+    def complete_first(path: Path, **options: bool) -> os.stat_result:
+        if path == partial:
+            path.rename(blob)
+        return stat(path, **options)
+
+    monkeypatch.setattr(Path, "stat", complete_first)
+    assert cache.size_of("someone/some", "digest") == len(b"whole")
 
 
 def test_a_link_that_another_program_makes_meanwhile_is_used(
