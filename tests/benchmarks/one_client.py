@@ -42,10 +42,10 @@ async def compare(ports: dict[str, int], rounds: int, tokens: int) -> str:
     for seed in range(rounds + 1):
         for name in random.sample(list(ports), len(ports)):
             read[name].append(await seconds_a_token(ports[name], tokens, seed))
-    ours, theirs = (times[1:] for times in read.values())  # the first round warms up
-    ratios = [other / own for own, other in zip(ours, theirs, strict=True)]
+    read = {name: times[1:] for name, times in read.items()}  # the first round warms up
+    ratios = [theirs / ours for ours, theirs in zip(*read.values(), strict=True)]
     low, high = interval(ratios)
-    times = ", ".join(f"{name} {statistics.median(times[1:]) * 1e3:.2f} ms a token" for name, times in read.items())
+    times = ", ".join(f"{name} {statistics.median(times) * 1e3:.2f} ms a token" for name, times in read.items())
     return f"{times}; speed {statistics.median(ratios):.3f} of llama-server's [{low:.3f}, {high:.3f}], {rounds} rounds"
 
 
