@@ -4,7 +4,7 @@ import math
 from codecs import getincrementaldecoder
 from collections.abc import Iterable
 
-from engine.core.reasoning_span import ReasoningSpan
+from engine.core.output.reasoning_span import ReasoningSpan
 from engine.request import Reasoning
 
 _Decoder = getincrementaldecoder("utf-8")

@@ -1,4 +1,4 @@
-"""The scheduler of generations: selects the sequences that run, and plans the next step.
+"""The scheduler of generations: plans each step, and turns its result into tokens, texts and ends.
 
 Pure: it uses no clock, no I/O and no C. Its caller guards it by a lock. There are no phases (as in vLLM's V1
 scheduler): a sequence has known tokens and computed tokens, and each step computes some of the difference.
@@ -13,12 +13,12 @@ from engine.core.fair.adapter_turns import AdapterTurns
 from engine.core.group import SequenceGroup
 from engine.core.kv.held import held_prefixes
 from engine.core.kv.ledger import KVLedger
-from engine.core.kv.prefix_waiters import PrefixWaiters
 from engine.core.kv.slot_contents import SlotContents
 from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.lead import StepLead
 from engine.core.planner import Planner, divide
 from engine.core.queue import Queue
+from engine.core.running import RunningSequences
 from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Close, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.turns import Demand, Turn
@@ -44,20 +44,18 @@ class Scheduler:
         )
         self._speculator = Speculator(traits)
         self._planner = Planner(self._budget, ledger, self._speculator)
-        self._prefix_waiters = PrefixWaiters(ledger)
         self._adapter_turns = AdapterTurns(step_target)
+        self._counters = Counters()
         self._queue = Queue(queue_limit)
+        self._running = RunningSequences(ledger, self._queue, self._counters)
         self._groups: dict[int, SequenceGroup] = {}
-        self._running: dict[Sequence, SequenceGroup] = {}
         self._rows: list[Sequence] = []
         self._prompts: list[Sequence] = []
-        self._crowded = False
         self._reads: int | None = None
         self._outbox = Outbox()
         self._lead = StepLead(self._planner, ledger)
         self.contents = SlotContents(ledger)
         self.in_step: StepMembers[Sequence] = StepMembers()
-        self._counters = Counters()
 
     @property
     def busy(self) -> bool:
@@ -114,10 +112,8 @@ class Scheduler:
 
     def demand(self) -> Demand:
         """Start sequences in the free slots. Return whether there are rows to decode, and prompts to compute."""
-        self._prefix_waiters.resume_ready(self._running)
-        if len(self._queue):
-            self._admit()
-        ready = [sequence for sequence in self._running if sequence not in self._prefix_waiters]
+        self._outbox.news += [(group.key, Started()) for group in self._running.admit()]
+        ready = self._running.ready()
         self._rows, self._prompts = divide(self._adapter_turns.take(ready))
         waits = self._ledger.store.reading and not ready
         self._reads = self._ledger.store.reads if waits else None
@@ -138,7 +134,7 @@ class Scheduler:
         A text or a time may still end one, which `apply` finds out. Then its row is computed in vain.
         """
         complete = len(plan.chunks) == len(self._running) and self.in_step.complete and not self._outbox
-        if not complete or not self._lead.is_possible(plan, result) or self._may_start():
+        if not complete or not self._lead.is_possible(plan, result) or self._running.can_admit:
             return None
         self._learn_speed(plan, result)
         return self._lead.follow(plan, result)
@@ -186,64 +182,13 @@ class Scheduler:
         if turn is Turn.URGENT:
             plan = self._planner.decode_step(self._rows, alone=len(self._running) == 1)
         else:
-            shared = contended or bool(self._rows) or len(set(self._running.values())) > 1
+            shared = contended or bool(self._rows) or self._running.requests > 1
             plan = self._planner.prompt_step(self._prompts, hurried=shared, turns=max(1, self._adapter_turns.waiting))
         if not self._ledger.make_room(plan.tokens):
             self._make_room()
             return None
         self.in_step.begin({chunk.sequence for chunk in plan.chunks})
         return plan
-
-    def _admit(self) -> None:
-        if self._crowded and self._running:
-            return
-        while self._ledger.may_copy and self._has_cells() and self._find_slot() and (turn := self._queue.start_next()):
-            group, sequence = turn
-            self._ledger.lease(sequence)
-            self._prefix_waiters.start(sequence, self._running)
-            self._queue.charge(group, sequence)
-            self._running[sequence] = group
-            if not group.started:
-                group.started = True
-                self._outbox.news.append((group.key, Started()))
-
-    def _may_start(self) -> bool:
-        """Return whether `_admit` may start a waiting sequence."""
-        if not len(self._queue) or (self._crowded and self._running):
-            return False
-        return self._has_cells() and (self._ledger.free > 0 or self._rival() is not None)
-
-    def _has_cells(self) -> bool:
-        """Return whether there are cells for the next sequence, so that it preempts none."""
-        sequence = self._queue.next_sequence
-        return not self._running or sequence is None or self._ledger.has_room(sequence, self._running)
-
-    def _find_slot(self) -> bool:
-        """Return whether a slot is free, after the rival of a waiting request is preempted if there is one."""
-        if self._ledger.free:
-            return True
-        sequence = self._rival()
-        if sequence is None:
-            return False
-        group = self._running[sequence]
-        self._leave(sequence, keep=sequence.shares, returns=True)
-        group.put_back(sequence)
-        self._counters.preempted += 1
-        self._queue.give_way(group)
-        return True
-
-    def _rival(self) -> Sequence | None:
-        """Return the sequence that gives its slot to a waiting request of another client: the one with fewest cells.
-
-        Its request keeps at least one sequence.
-        """
-        client = self._queue.next_client
-        rivals = (
-            sequence
-            for sequence, group in self._running.items()
-            if client is not None and group.client != client and len(group.running) > 1
-        )
-        return min(rivals, key=lambda sequence: sequence.computed, default=None)
 
     def _accept_appended(self, plan: StepPlan, result: StepResult, *, followed: bool) -> News:
         """Process appended tokens. If the next step runs already, it adds a cell to each sequence that ends here."""
@@ -268,11 +213,11 @@ class Scheduler:
                 continue
             progress = sequence.request.progress
             if progress and chunk.start == sequence.cached:
-                news.append((self._running[sequence].key, sequence.progress()))
+                news.append((self._running.group_of(sequence).key, sequence.progress()))
             of_prompt = sequence.advance(chunk.count, result.seconds)
             self._counters.computed_prompt_tokens += of_prompt
             if progress and of_prompt:
-                news.append((self._running[sequence].key, sequence.progress()))
+                news.append((self._running.group_of(sequence).key, sequence.progress()))
             if sequence.checkpoints and sequence.at_checkpoint:
                 self._ledger.save_checkpoint(sequence)
             if chunk.draft:
@@ -302,7 +247,7 @@ class Scheduler:
         self._accept(sequence, draw, news)
 
     def _accept(self, sequence: Sequence, draw: Draw, news: News) -> None:
-        group = self._running[sequence]
+        group = self._running.group_of(sequence)
         if isinstance(draw, DrawFailure):
             self._fail(group, draw.message, draw.code, draw.param)
             return
@@ -317,7 +262,7 @@ class Scheduler:
                 self._finish(sequence, finished, news)
 
     def _finish(self, sequence: Sequence, finished: Finished, news: News) -> None:
-        group = self._running[sequence]
+        group = self._running.group_of(sequence)
         news.append((group.key, finished))
         group.end(sequence)
         self._leave(sequence, keep=sequence.shares)
@@ -334,16 +279,11 @@ class Scheduler:
         """
         if self._ledger.evict() or not self._running:
             return
-        sequence, group = max(self._running.items(), key=lambda item: (item[1].key, item[0].choice))
-        if len(self._running) == 1:
-            self._fail(group, "the KV cache has no room for this request, even alone")
-            return
-        self._leave(sequence, keep=sequence.shares, returns=True)
-        self._ledger.evict()
-        group.put_back(sequence)
-        self._counters.preempted += 1
-        self._queue.put_back(group)
-        self._crowded = True
+        youngest = self._running.youngest
+        if len(self._running) > 1:
+            self._running.preempt(youngest)
+        else:
+            self._fail(self._running.group_of(youngest), "the KV cache has no room for this request, even alone")
 
     def _fail(self, group: SequenceGroup, message: str, code: str = "engine_failed", param: str | None = None) -> None:
         self._drop(group)
@@ -359,13 +299,10 @@ class Scheduler:
         self._outbox.changes.extend(map(Close, ended))
         return freed
 
-    def _leave(self, sequence: Sequence, *, keep: bool, returns: bool = False) -> int:
-        """Take back the slot of a sequence. Return the number of cells that it held."""
-        group = self._running.pop(sequence)
-        self._queue.settle(sequence)
-        self.in_step.leave(sequence, group.key)
-        self._crowded = False
-        return self._ledger.release(sequence, keep=keep, returns=returns)
+    def _leave(self, sequence: Sequence, *, keep: bool) -> int:
+        """Take back the slot of a sequence that ends. Return the number of cells that it held."""
+        self.in_step.leave(sequence, self._running.group_of(sequence).key)
+        return self._running.leave(sequence, keep=keep)
 
     def _learn_speed(self, plan: StepPlan, result: StepResult) -> None:
         """Record the duration of a step. A prompt step with scores is left out: its logits dominate its duration."""

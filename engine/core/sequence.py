@@ -6,10 +6,10 @@ from enum import Enum
 from engine.core.drafts.drafter import NgramDrafter
 from engine.core.output.echo import Echo
 from engine.core.output.line_limits import LineLimits
+from engine.core.output.reasoning_span import ReasoningSpan
 from engine.core.output.transcript import Transcript
 from engine.core.partition import partition_hash
 from engine.core.reasoning_budget import ReasoningBudget
-from engine.core.reasoning_span import ReasoningSpan
 from engine.core.token import Token
 from engine.core.window import ContextWindow
 from engine.events import Finished, FinishReason, PromptProgress, Text

@@ -7,7 +7,7 @@ from typing import Any
 import orjson
 
 from engine import Finished, FinishReason, GenerationRequest, Text, TokenDetail
-from engine.core.reasoning_span import ReasoningSpan
+from engine.core.output.reasoning_span import ReasoningSpan
 from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script
 
 PATH = "/v1/responses"

@@ -3,7 +3,7 @@
 import pytest
 
 from engine import Finished
-from engine.core.reasoning_span import ReasoningSpan
+from engine.core.output.reasoning_span import ReasoningSpan
 from engine.request import Reasoning
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
