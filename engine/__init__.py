@@ -29,7 +29,6 @@ from engine.events import (
     TokenRun,
 )
 from engine.info import EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, SlotInfo
-from engine.json_whitespace import with_whitespace
 from engine.request import (
     MOST_GRAMMAR_CHARACTERS,
     EmbeddingInput,
@@ -47,6 +46,7 @@ from engine.request import (
     TextPrompt,
     adapter_set,
     all_plain,
+    strict_schema,
     text_of,
 )
 
@@ -110,7 +110,7 @@ __all__ = [
     "embedded_model",
     "examine",
     "open_engine",
+    "strict_schema",
     "text_of",
-    "with_whitespace",
     "without_secrets",
 ]

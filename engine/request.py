@@ -1,6 +1,6 @@
 """Requests that the engine accepts."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from itertools import pairwise
 from typing import Any, Self, TypeAlias
@@ -95,6 +95,13 @@ class Grammar(_Part, frozen=True):
     """Language of `source`."""
     source: str
     """JSON schema as JSON text, regular expression, or grammar."""
+
+
+def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a JSON schema that is refused if a part of it cannot be enforced. By default such parts are left out."""
+    options = schema.get("x-guidance", {})
+    strict = {"lenient": False, "coerce_one_of": False}
+    return {**schema, "x-guidance": strict | options if isinstance(options, dict) else options}
 
 
 class Reasoning(_Part, frozen=True, kw_only=True):

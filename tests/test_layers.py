@@ -20,7 +20,6 @@ VOCABULARY = {
         "engine.events",
         "engine.info",
         "engine.hardware",
-        "engine.json_whitespace",
         "engine.logs",
         "engine.request",
     ),

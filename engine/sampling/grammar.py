@@ -1,6 +1,7 @@
 """Grammars compiled by llguidance, for masks over the vocabulary."""
 
 import json
+import logging
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +13,6 @@ from llguidance.gbnf_to_lark import gbnf_to_lark
 from numpy.typing import NDArray
 
 from engine.errors import RequestError
-from engine.json_whitespace import with_whitespace
 from engine.request import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
 from engine.sampling.grammar_bounds import (
     GrammarError,
@@ -23,10 +23,13 @@ from engine.sampling.grammar_bounds import (
     inline_schemas,
 )
 from engine.sampling.grammar_cache import GrammarCache
+from engine.sampling.json_schemas import closed
 from engine.sampling.native_calls import on_deep_stack
 
 Mask = NDArray[np.bool_]
 """One flag for each token of the vocabulary."""
+
+logger = logging.getLogger(__name__)
 
 _LIMITS = LLParserLimits(
     max_items_in_row=2000,
@@ -43,6 +46,7 @@ MB."""
 _OPTIONS = '%llguidance {"no_forcing": true}'
 """Without it llguidance computes all text that is certain to come, up to a million bytes, before it returns a mask."""
 _FIRST_LINE = "\n   1 | start: "
+_OF_SCHEMA = "failed to compile JSON schema"
 _TERSE = "\n<non-verbose/>"
 
 
@@ -123,10 +127,12 @@ class GrammarCompiler:
 
     def _compile(self, grammar: Grammar) -> CompiledGrammar:
         try:
-            source = LLMatcher.grammar_from_lark(f"{_lark(grammar)}\n{_OPTIONS}\n")
+            source = LLMatcher.grammar_from_lark(f"{to_lark(grammar)}\n{_OPTIONS}\n")
             matcher = LLMatcher(self._open_lltokenizer(), source, log_level=0, limits=_LIMITS)
             denied = denied_tokens(matcher, self._tokenizer.size)
             _check_not_empty(denied, self._tokenizer.end_tokens)
+            if ignored := matcher.get_grammar_warnings():
+                logger.info("parts of a JSON schema are not enforced", extra={"why": "; ".join(ignored)})
             return CompiledGrammar(matcher, denied)
         except GrammarError as error:
             words = f"the grammar cannot be used: {_words_for(grammar.kind, str(error))}"
@@ -186,14 +192,18 @@ def _check_not_empty(denied: Mask, end_tokens: frozenset[int]) -> None:
 
 
 def _words_for(kind: GrammarKind, words: str) -> str:
-    """Return the compiler's message without the lines that the author of the grammar did not write."""
-    if kind in (GrammarKind.JSON_SCHEMA, GrammarKind.REGEX):
-        return words.partition(_FIRST_LINE)[0]
+    """Return the compiler's message without the lines that the author of the grammar did not write.
+
+    Those of a grammar with JSON schemas may be the gateway's, and the message about a schema does not need them.
+    """
+    first, _, _ = words.partition(_FIRST_LINE)
+    if kind in (GrammarKind.JSON_SCHEMA, GrammarKind.REGEX) or _OF_SCHEMA in first:
+        return first
     return "\n".join(line for line in words.splitlines() if not line.endswith(_OPTIONS))
 
 
-def _lark(grammar: Grammar) -> str:
-    """Convert a grammar to Lark's language.
+def to_lark(grammar: Grammar) -> str:
+    """Return a grammar in Lark's language, with JSON schemas for generation.
 
     Raises:
         GrammarError: the grammar is invalid or out of bounds.
@@ -216,23 +226,23 @@ def _schema(source: str) -> str:
     try:
         schema = json.loads(source)
         check_schema(schema)
-        return _bounded(schema)
+        return _closed(schema)
     except (ValueError, RecursionError) as error:
         raise GrammarError(f"not JSON: {error}") from error
 
 
-def _bounded(schema: object) -> str:
-    """Return a schema that bounds whitespace, as JSON."""
+def _closed(schema: object) -> str:
+    """Return a schema for llguidance as JSON: see `closed`."""
     schema = {} if schema is True else schema  # both allow any JSON, but only an object can bound whitespace
-    return json.dumps(with_whitespace(schema) if isinstance(schema, dict) else schema)
+    return json.dumps(closed(schema) if isinstance(schema, dict) else schema)
 
 
 def _from_lark(source: str) -> str:
-    """Return a grammar whose JSON schemas bound whitespace, as those of other grammars do."""
+    """Return a grammar whose JSON schemas are closed."""
     check_lark(source)
     parts, end = [], 0
     for inline in inline_schemas(source):
-        parts += [source[end : inline.begin], _bounded(inline.schema)]
+        parts += [source[end : inline.begin], _closed(inline.schema)]
         end = inline.end
     return "".join((*parts, source[end:]))
 

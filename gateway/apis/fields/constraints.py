@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import orjson
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from engine import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
+from engine import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind, strict_schema
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.nested import refusal
 
@@ -35,7 +35,10 @@ Choices: TypeAlias = Annotated[list[str], Field(min_length=1, max_length=MAX_CHO
 
 
 class SchemaFormat(Fields):
-    """OpenAI's `json_schema`. `name`, `description` and `strict` have no effect: the schema is always enforced."""
+    """OpenAI's `json_schema`. `name` and `description` have no effect.
+
+    The schema is enforced with or without `strict`, which refuses one with parts that cannot be enforced.
+    """
 
     name: str | None = None
     description: str | None = None
@@ -67,7 +70,7 @@ class ResponseFormat(Fields):
         if self.type == "text":
             return None
         if self.type == "json_schema" and self.json_schema is not None and self.json_schema.schema_ is not None:
-            return json_schema(self.json_schema.schema_)
+            return json_schema(self.json_schema.schema_, strict=self.json_schema.strict)
         return json_object() if self.schema_ is None else json_schema(self.schema_)
 
 
@@ -152,10 +155,13 @@ class GrammarFields(Fields):
         return given
 
 
-def json_schema(schema: Mapping[str, Any]) -> Grammar:
-    """Return the grammar of a JSON schema. Raises `ValueError` if the schema is too large or too deep."""
+def json_schema(schema: Mapping[str, Any], *, strict: bool = False) -> Grammar:
+    """Return the grammar of a JSON schema. Parts that cannot be enforced are left out, or refused later if `strict`.
+
+    Raises `ValueError` if the schema is too large or too deep.
+    """
     try:
-        source = orjson.dumps(schema).decode()
+        source = orjson.dumps(strict_schema(schema) if strict else schema).decode()
     except TypeError as error:
         raise ValueError(f"cannot be read: {error}") from error
     return _bounded(Grammar(GrammarKind.JSON_SCHEMA, source))

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from engine import Grammar, GrammarKind, RequestError, with_whitespace
+from engine import Grammar, GrammarKind, RequestError, strict_schema
 from gateway.chat.escaping.characters import IN_JSON, before
 from gateway.chat.escaping.lark import escaped_lark
 from gateway.chat.escaping.regex import escaped_regex
@@ -89,17 +89,18 @@ class Rules:
 
 def json_value(schema: Mapping[str, Any]) -> str:
     """Return the expression for JSON that matches `schema`."""
-    return f"%json {json.dumps(with_whitespace(schema))}"
+    return f"%json {json.dumps(schema)}"
 
 
 def arguments(tool: Tool) -> str:
-    """Return the expression for arguments: a JSON object that matches a tool's schema.
+    """Return the expression for arguments: a JSON object that matches a tool's schema. Without properties it is empty.
 
     Raises:
         RequestError: as in `json_text`.
     """
     if tool.grammar is None:
-        return json_value({"type": "object", **tool.parameters})
+        schema = {"type": "object", "properties": {}, **tool.parameters}
+        return json_value(strict_schema(schema) if tool.strict else schema)
     (name,) = tool.parameters["required"]
     return f"{json.dumps(f'{{{json.dumps(name)}: ')} {json_text(tool.grammar)} {json.dumps('}')}"
 
@@ -111,7 +112,7 @@ def json_text(grammar: Grammar) -> str:
         RequestError: the grammar cannot be escaped.
     """
     if grammar.kind is GrammarKind.REGEX:
-        return json_value({"type": "string", "pattern": f"^(?:{grammar.source})$"})
+        return json_value(strict_schema({"type": "string", "pattern": f"^(?:{grammar.source})$"}))
     quote = json.dumps('"')
     return f"{quote} {embedded(Grammar(grammar.kind, escaped_lark(IN_JSON, grammar.source)))} {quote}"
 

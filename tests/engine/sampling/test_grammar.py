@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count, product
@@ -116,7 +117,7 @@ def test_every_grammar_language_matches_its_texts_only(
         (SCHEMA, "[" * 20_000, "not JSON"),
         (SCHEMA, '{"type": "number", "minimum": NaN}', "failed to parse"),
         (SCHEMA, '{"type": "strin"}', "strin"),
-        (SCHEMA, '{"contains": {}}', "contains"),
+        (SCHEMA, '{"contains": {}, "x-guidance": {"lenient": false}}', "contains"),
         (SCHEMA, '{"$ref": "#"}', "NoExtension"),
         (SCHEMA, "false", "nsatisfiable"),
         (SCHEMA, '{"x-guidance": 5}', "JSON schema"),
@@ -130,6 +131,20 @@ def test_an_unusable_grammar_is_refused_with_the_compilers_message(
     assert (raised.value.param, raised.value.code) == ("grammar", "invalid_grammar")
     assert "no_forcing" not in raised.value.message
     assert "non-verbose" not in raised.value.message
+
+
+def test_the_refusal_of_a_schema_in_lark_shows_no_lines_that_its_author_may_not_have_written(model: LlamaModel) -> None:
+    with pytest.raises(RequestError) as raised:
+        model.compile(Grammar(LARK, 'start: part\npart: %json {"type": "strin"}'))
+    assert raised.value.message.endswith("Invalid type: strin")
+
+
+def test_the_log_names_the_parts_of_a_schema_that_are_not_enforced(
+    model: LlamaModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "engine.sampling.grammar"):
+        model.compile(Grammar(SCHEMA, '{"type": "array", "uniqueItems": true}'))
+    assert [vars(record)["why"] for record in caplog.records] == ['Unimplemented keys: ["uniqueItems"]']
 
 
 HOSTILE = {
@@ -254,7 +269,7 @@ def test_whitespace_of_json_in_lark_is_that_of_other_json(model: LlamaModel, sou
 
 @pytest.mark.parametrize("before", JSON_GAPS)
 @pytest.mark.parametrize(
-    "schema", ['{"type": "object"}', "true", '{"properties": {"a": {"items": {"type": "integer"}}}}']
+    "schema", ['{"type": "object"}', "true", '{"properties": {"a": {"items": {"type": "integer"}}, "b": {}}}']
 )
 def test_whitespace_in_json_is_one_blank_or_a_line_break_and_an_indentation(
     model: LlamaModel, schema: str, before: str

@@ -121,7 +121,7 @@ class PromptFields(RefusingFields):
         if self._format is None:
             return None
         try:
-            return json_schema(self._format.schema_)
+            return json_schema(self._format.schema_, strict=True)
         except ValueError as error:
             raise refusal("output_config.format.schema", str(error)) from error
 

@@ -60,7 +60,9 @@ class TextFormat(Fields):
         if self.type == "text":
             return None
         try:
-            return constraints.json_object() if self.schema_ is None else constraints.json_schema(self.schema_)
+            if self.schema_ is None:
+                return constraints.json_object()
+            return constraints.json_schema(self.schema_, strict=self.strict)
         except ValueError as error:
             raise refusal("text.format.schema", str(error)) from error
 

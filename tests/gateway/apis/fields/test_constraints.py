@@ -7,7 +7,8 @@ import orjson
 import pytest
 from pydantic import ValidationError
 
-from engine import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind, RequestError
+from engine import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind, RequestError, strict_schema
+from gateway.apis.fields import constraints
 from gateway.apis.fields.constraints import GrammarFields
 
 SCHEMA = {"type": "object", "properties": {"b": {"type": "string"}, "a": {"const": "ж"}}}
@@ -32,7 +33,7 @@ def refused(**fields: object) -> tuple[str | None, str]:
 
 
 SCHEMA_FORMS: tuple[dict[str, Any], ...] = (
-    {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}}},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": False}}},
     {"response_format": {"type": "json_schema", "json_schema": {"schema": SCHEMA}}},
     {"response_format": {"type": "json_object", "schema": SCHEMA}},
     {"response_format": {"type": "json_schema", "schema": SCHEMA}},
@@ -47,6 +48,11 @@ SCHEMA_FORMS: tuple[dict[str, Any], ...] = (
 @pytest.mark.parametrize("fields", SCHEMA_FORMS)
 def test_schemas_keep_the_order_of_their_properties(fields: dict[str, Any]) -> None:
     assert read(**fields) == Grammar(GrammarKind.JSON_SCHEMA, SOURCE)
+
+
+def test_a_strict_schema_must_be_enforced_wholly() -> None:
+    strict = {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}}
+    assert read(response_format=strict) == constraints.json_schema(strict_schema(SCHEMA))
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from engine import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind, RequestError
 from gateway.chat.escaping.characters import IN_JSON, Escaping, before
 from gateway.chat.escaping.lark import escaped_lark
-from tests.gateway.chat.formats.matching import Vocabulary
+from tests.grammar_matching import Vocabulary
 
 VOCABULARY = Vocabulary()
 

@@ -1,7 +1,7 @@
 """Calls as the grammar of each family forces them."""
 
 from tests.gateway.chat.formats.case import wide
-from tests.gateway.chat.formats.matching import Vocabulary
+from tests.grammar_matching import Vocabulary
 
 _HARMONY_CALL = "<|channel|>commentary to=functions.{} <|constrain|>json<|message|>{}"
 _FRAMES = {

@@ -1,6 +1,7 @@
 """Grammars that force calls: every text they allow is readable by the parser."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ from gateway.chat.tools import Named, Tool
 from tests.gateway.chat.formats.case import wide
 from tests.gateway.chat.formats.cases import TEMPLATES
 from tests.gateway.chat.formats.forced_calls import CALLS, VOCABULARIES, call_text
-from tests.gateway.chat.formats.matching import Vocabulary
 from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
+from tests.grammar_matching import Vocabulary
 from tests.repeat import first
 
 
@@ -76,6 +77,32 @@ def test_an_answer_in_json_after_reasoning_has_the_same_bound(family: str, vocab
         grammar = chosen.answer_grammar(Grammar(GrammarKind.JSON_SCHEMA, source), thinking=False)
         assert vocabulary.allows(grammar, final + '{"a":\n' + (longest - 1) * " " + "1}")
         assert not vocabulary.allows(grammar, final + '{"a":\n' + longest * " " + "1}")
+
+
+@pytest.mark.parametrize("parameters", [{}, {"type": "object"}, {"type": "object", "properties": {}}])
+@pytest.mark.parametrize("family", ["hermes", "mistral"])
+def test_a_function_without_parameters_has_no_arguments(
+    family: str, parameters: dict[str, Any], vocabulary: Vocabulary
+) -> None:
+    tools = [Tool("get_weather", parameters=parameters)]
+    grammar = _format(family, vocabulary).grammar(tools, "required", parallel=False, thinking=False)
+    assert grammar is not None
+    call = CALLS[family][0]
+    given = call[call.index('{"city') : call.index("}") + 1]
+    assert vocabulary.allows(grammar, call_text(family, call.replace(given, "{}")))
+    assert not vocabulary.allows(grammar, call_text(family, call))
+
+
+@pytest.mark.parametrize("family", _IN_JSON)
+def test_a_strict_tool_is_refused_if_its_schema_cannot_be_enforced(family: str, vocabulary: Vocabulary) -> None:
+    chosen = _format(family, vocabulary)
+    tool = Tool("tag", parameters={"type": "object", "properties": {"names": {"type": "array", "uniqueItems": True}}})
+    lenient = chosen.grammar([tool], "required", parallel=False, thinking=False)
+    strict = chosen.grammar([replace(tool, strict=True)], "required", parallel=False, thinking=False)
+    assert lenient is not None
+    assert strict is not None
+    assert vocabulary.refusal(lenient) == ""
+    assert "uniqueItems" in vocabulary.refusal(strict)
 
 
 @pytest.mark.parametrize("family", TEMPLATES)

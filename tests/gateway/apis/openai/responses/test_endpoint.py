@@ -213,6 +213,7 @@ async def test_a_schema_binds_the_answer(strict: bool | None) -> None:
     grammar = engine.generations[0].request.grammar
     assert grammar is not None
     assert grammar.kind in {GrammarKind.JSON_SCHEMA, GrammarKind.LARK}
+    assert ("lenient" in grammar.source) is bool(strict)
     assert answer["text"] == {"format": {**text, "strict": bool(strict)}, "verbosity": "low"}
 
 

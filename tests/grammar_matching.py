@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from llguidance import LLMatcher, LLTokenizer
 from llguidance._tokenizer import TokenizerWrapper
 
-from engine import Grammar, GrammarKind
+from engine import Grammar
+from engine.sampling.grammar import to_lark
 
 
 class _Bytes:
@@ -33,11 +34,15 @@ class Vocabulary:
 
     def allows(self, grammar: Grammar, text: str) -> bool:
         """Return true if a grammar allows `text` as a whole choice."""
-        assert grammar.kind is GrammarKind.LARK
-        assert LLMatcher.validate_grammar(grammar.source, self._tokenizer) == ""
-        matcher = LLMatcher(self._tokenizer, grammar.source)
+        assert self.refusal(grammar) == ""
+        matcher = LLMatcher(self._tokenizer, to_lark(grammar))
         tokens = self._tokens(text)
         return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+
+    def refusal(self, grammar: Grammar) -> str:
+        """Return why llguidance refuses a grammar; empty if it does not."""
+        words: str = LLMatcher.validate_grammar(to_lark(grammar), self._tokenizer)
+        return words
 
     def _tokens(self, text: str) -> list[int]:
         tokens: list[int] = []

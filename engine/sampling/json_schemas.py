@@ -1,0 +1,115 @@
+"""JSON schemas for generation: what they leave open, and a weak model would fill without an end, is closed.
+
+Every text of a closed schema matches the original one, too. llama.cpp's grammars close the same things.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+Schema: TypeAlias = dict[str, Any]
+
+_OPTIONS = "x-guidance"
+_LENIENT = {"lenient": True, "coerce_one_of": True}
+"""llguidance leaves out keywords that it cannot enforce, and takes `oneOf` for `anyOf` where alternatives overlap."""
+_WHITESPACE = r" |\n[ \t]{0,20}"
+"""One blank, or a line break and an indentation. Longer runs cost tokens and say nothing."""
+_WHITESPACE_OPTIONS = {"whitespace_pattern", "whitespace_flexible"}
+
+_ONE = ("items", "additionalProperties")
+_LISTED = ("allOf", "anyOf", "oneOf", "prefixItems")
+_NAMED = ("properties", "patternProperties", "$defs", "definitions")
+"""Keywords with one schema, with several, and with named ones."""
+_COMBINING = {"$ref", "$dynamicRef", "anyOf", "oneOf", "not", "if", "dependentSchemas", "unevaluatedProperties"}
+_OF_OBJECTS = {"properties", "patternProperties", "additionalProperties", "required", "minProperties"}
+_LOOK_AROUND = re.compile(r"\(\?<?[=!]")
+
+_BOUNDS = ({"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"})
+_LARGEST = 9 * 10**18
+"""Largest integer. Those of 64 bits end soon after it, and llguidance has no wider ranges."""
+_OF_SPECIAL_INTEGERS = {"enum", "const", "multipleOf", "allOf", *_COMBINING}
+
+
+def closed(schema: Schema) -> Schema:
+    """Return a schema for llguidance. The parts of the given one are changed.
+
+    - Whitespace is bounded, unless the `x-guidance` of the schema has a rule for it.
+    - Objects have only the properties that the schema names, unless it says `additionalProperties`, or combines several
+      schemas for one object.
+    - Integers have at most 19 digits.
+    - What cannot be enforced is left out, unless the `x-guidance` says otherwise.
+
+    An `x-guidance` that is not an object is left as it is. The compiler reports it.
+    """
+    parts = list(_parts(schema))
+    if not any(map(_combines, parts)):
+        for part in parts:
+            _close_object(part)
+    _bound_integers(schema, parts)
+    options = schema.get(_OPTIONS, {})
+    if not isinstance(options, dict):
+        return schema
+    whitespace = {} if options.keys() & _WHITESPACE_OPTIONS else {"whitespace_pattern": _WHITESPACE}
+    schema[_OPTIONS] = options = {**_LENIENT, **whitespace, **options}
+    for part in parts if options["lenient"] else ():
+        _drop_look_around(part)
+    return schema
+
+
+def _parts(schema: Schema) -> Iterator[Schema]:
+    """Yield a schema and all schemas inside it."""
+    waiting: list[object] = [schema]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            yield part
+            waiting += [part.get(key) for key in _ONE]
+            waiting += [one for key in _LISTED if isinstance(some := part.get(key), list) for one in some]
+            waiting += [one for key in _NAMED if isinstance(some := part.get(key), dict) for one in some.values()]
+
+
+def _combines(part: Schema) -> bool:
+    """Return whether several schemas may apply to one object: then none of them may exclude the others' properties."""
+    together = part.get("allOf", ())
+    branches = len(together) if isinstance(together, list) else 0
+    return branches + len(part.keys() & _COMBINING) + bool(part.keys() & _OF_OBJECTS) > 1
+
+
+def _close_object(part: Schema) -> None:
+    """Exclude other properties than those that an object's schema names, unless it needs some of them."""
+    named = part.get("properties", {})
+    if "additionalProperties" in part or not isinstance(named, dict):
+        return
+    required, least = part.get("required", []), part.get("minProperties", 0)
+    are_named = isinstance(required, list) and all(isinstance(name, str) and name in named for name in required)
+    is_enough = isinstance(least, int) and len(named) >= least
+    if "patternProperties" in part or ("properties" in part and are_named and is_enough):
+        part["additionalProperties"] = False
+
+
+def _drop_look_around(part: Schema) -> None:
+    """Drop a regular expression that llguidance cannot compile, and does not leave out by itself."""
+    pattern = part.get("pattern")
+    if isinstance(pattern, str) and _LOOK_AROUND.search(pattern):
+        del part["pattern"]
+
+
+def _bound_integers(schema: Schema, parts: list[Schema]) -> None:
+    """Bound the integers that lack a bound. Equal ones share a definition, because each range takes time to compile."""
+    definitions = schema.get("$defs", {})
+    ranges: dict[tuple[tuple[str, float], ...], str] = {}
+    for part in parts if isinstance(definitions, dict) else ():
+        given = {key: part[key] for bounds in _BOUNDS for key in sorted(bounds) if key in part}
+        if part.get("type") == "integer" and not part.keys() & _OF_SPECIAL_INTEGERS and _lacks_bound(given):
+            for key in ("type", *given):
+                del part[key]
+            part["$ref"] = f"#/$defs/{ranges.setdefault(tuple(given.items()), f'llama-gateway-{len(ranges)}')}"
+    if ranges:
+        widest = {"type": "integer", "minimum": -_LARGEST, "maximum": _LARGEST}
+        schema["$defs"] = definitions | {name: widest | dict(given) for given, name in ranges.items()}
+
+
+def _lacks_bound(given: dict[str, Any]) -> bool:
+    """Return whether the bounds of an integer, which must be numbers within the widest range, leave one side open."""
+    are_inside = all(isinstance(value, int | float) and abs(value) < _LARGEST for value in given.values())
+    return are_inside and not all(given.keys() & bounds for bounds in _BOUNDS)

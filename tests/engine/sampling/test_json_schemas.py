@@ -1,0 +1,154 @@
+"""JSON schemas for generation: their texts match the original schema, and end."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from engine import Grammar, GrammarKind, strict_schema
+from engine.sampling.json_schemas import closed
+from tests.grammar_matching import Vocabulary
+
+VOCABULARY = Vocabulary()
+PERSON = {"properties": {"name": {"type": "string"}, "age": {"type": "integer"}}, "required": ["name"]}
+OPEN = {"type": "object", "properties": {"a": {}}}
+
+
+def allows(schema: object, *values: object) -> bool:
+    """Return whether a schema allows each of some values."""
+    grammar = Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema))
+    return all(VOCABULARY.allows(grammar, json.dumps(value)) for value in values)
+
+
+def refusal(schema: object) -> str:
+    """Return why llguidance refuses a schema; empty if it does not."""
+    return VOCABULARY.refusal(Grammar(GrammarKind.JSON_SCHEMA, json.dumps(schema)))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        PERSON,
+        {"type": "object", **PERSON},
+        {"type": ["object", "null"], **PERSON},
+        {"$ref": "#/$defs/Person", "$defs": {"Person": PERSON}},
+        {"anyOf": [PERSON, {"type": "null"}]},
+        {"allOf": [PERSON], "description": "as pydantic writes a reference with a default"},
+    ],
+)
+def test_an_object_has_only_the_properties_that_its_schema_names(schema: dict[str, Any]) -> None:
+    assert allows(schema, {"name": "Ann"}, {"name": "Ann", "age": 3})
+    assert not allows(schema, {"name": "Ann", "size": 3})
+
+
+def test_objects_within_others_are_closed_too() -> None:
+    listed = {"type": "array", "items": {"type": "object", "properties": {"a": OPEN}}}
+    assert allows(listed, [{"a": {"a": 1}}])
+    assert not allows(listed, [{"b": 1}])
+    assert not allows(listed, [{"a": {"b": 1}}])
+
+
+def test_an_object_without_named_properties_is_free() -> None:
+    assert allows({"type": "object"}, {}, {"a": {"b": 1}})
+    assert not allows({"type": "object", "properties": {}}, {"a": 1})
+    assert not allows({"type": "object", "patternProperties": {"^a": {}}}, {"b": 1})
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {**OPEN, "additionalProperties": True},
+        {**OPEN, "required": ["a", "b"]},
+        {**OPEN, "required": ["a"], "minProperties": 2},
+        {"allOf": [OPEN, {"type": "object", "properties": {"b": {}}, "required": ["b"]}]},
+        {"$ref": "#/$defs/Base", "properties": {"b": {}}, "$defs": {"Base": OPEN}},
+        {**OPEN, "if": {"required": ["a"]}, "then": {"properties": {"b": {}}}},
+    ],
+)
+def test_an_object_stays_open_where_it_must(schema: dict[str, Any]) -> None:
+    assert refusal(schema) == ""
+    assert allows(schema, {"a": 1, "b": 2})
+
+
+@pytest.mark.parametrize(
+    ("bounds", "within", "outside"),
+    [
+        ({}, [0, -1, 9 * 10**18, -(9 * 10**18)], [10**19, -(10**19)]),
+        ({"minimum": 1}, [1, 9 * 10**18], [0, 10**19]),
+        ({"exclusiveMaximum": 0}, [-1, -(9 * 10**18)], [0, -(10**19)]),
+        ({"minimum": 1, "maximum": 5}, [1, 5], [0, 6]),
+    ],
+)
+def test_an_integer_has_at_most_nineteen_digits(bounds: dict[str, int], within: list[int], outside: list[int]) -> None:
+    schema = {"type": "integer", **bounds}
+    assert allows(schema, *within)
+    assert not any(allows(schema, value) for value in outside)
+
+
+def test_equal_integers_share_a_definition() -> None:
+    properties = {f"p{at}": {"type": "integer", "description": f"the {at}th"} for at in range(9)}
+    made = closed({"properties": {**properties, "q": {"type": "integer", "minimum": 0}}, "$defs": {"own": {}}})
+    assert len(made["$defs"]) == 3
+    assert made["properties"]["p3"]["description"] == "the 3th"
+
+
+UNENFORCED = [
+    {"type": "string", "format": "password"},
+    {"type": "string", "pattern": "^(?!x)y"},
+    {"type": "array", "uniqueItems": True},
+    {"not": {"type": "string"}},
+    {"type": "object", "propertyNames": {"pattern": "^a"}},
+    {"type": "array", "contains": {"type": "integer"}},
+    {"oneOf": [{"properties": {"a": {}}}, {"properties": {"b": {}}}]},
+]
+
+
+@pytest.mark.parametrize("schema", UNENFORCED)
+def test_what_cannot_be_enforced_is_left_out_unless_the_schema_is_strict(schema: dict[str, Any]) -> None:
+    assert refusal(schema) == ""
+    assert refusal(strict_schema(schema)) != ""
+
+
+def test_options_of_the_schema_stay() -> None:
+    compact = {"type": "array", "x-guidance": {"whitespace_flexible": False}}
+    assert closed(dict(compact))["x-guidance"].keys() == {"whitespace_flexible", "lenient", "coerce_one_of"}
+    assert refusal(strict_schema({**compact, "uniqueItems": True})) != ""
+    assert "x-guidance" in refusal({"type": "array", "x-guidance": 5})
+
+
+_SCHEMAS = st.recursive(
+    st.sampled_from([{"type": "integer"}, {"type": "integer", "minimum": 0}, {"type": "null"}, True, {}, 7, [], "x"]),
+    lambda inner: st.dictionaries(
+        st.sampled_from(["a", "properties", "items", "anyOf", "allOf", "$defs", "required", "minProperties", "$ref"]),
+        inner | st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("ab"), inner),
+        max_size=4,
+    ),
+    max_leaves=12,
+)
+
+
+@given(schema=_SCHEMAS.filter(lambda schema: isinstance(schema, dict)))
+def test_whatever_a_schema_holds_it_is_closed_without_an_error(schema: dict[str, Any]) -> None:
+    assert closed(json.loads(json.dumps(schema))).keys() >= {"x-guidance"}
+
+
+_VALUES = st.dictionaries(st.sampled_from(["a", "b", "c"]), st.integers(-3, 3) | st.just("x"), max_size=3)
+_OBJECTS = st.fixed_dictionaries(
+    {"type": st.just("object")},
+    optional={
+        "properties": st.dictionaries(
+            st.sampled_from("ab"), st.sampled_from([{}, {"type": "integer"}, {"type": "integer", "minimum": 0}])
+        ),
+        "required": st.lists(st.sampled_from("abc"), unique=True, max_size=2),
+        "additionalProperties": st.sampled_from([True, False, {"type": "string"}]),
+    },
+)
+
+
+@given(schema=_OBJECTS, value=_VALUES)
+def test_what_a_closed_schema_allows_the_original_one_allows_too(schema: dict[str, Any], value: dict[str, Any]) -> None:
+    if refusal(schema) == "" and allows(schema, value):
+        assert Draft202012Validator(schema).is_valid(value)
