@@ -225,16 +225,23 @@ def to_lark(grammar: Grammar) -> str:
 def _schema(source: str) -> str:
     try:
         schema = json.loads(source)
-        check_schema(schema)
-        return _closed(schema)
     except (ValueError, RecursionError) as error:
         raise GrammarError(f"not JSON: {error}") from error
+    check_schema(schema)
+    return _closed(schema)
 
 
 def _closed(schema: object) -> str:
-    """Return a schema for llguidance as JSON: see `closed`."""
+    """Return a schema for llguidance as JSON: see `closed`.
+
+    Raises:
+        GrammarError: the schema is too deep to be written, although it could be read.
+    """
     schema = {} if schema is True else schema  # both allow any JSON, but only an object can bound whitespace
-    return json.dumps(closed(schema) if isinstance(schema, dict) else schema)
+    try:
+        return json.dumps(closed(schema) if isinstance(schema, dict) else schema)
+    except RecursionError as error:
+        raise GrammarError("its JSON schema is too deep") from error
 
 
 def _from_lark(source: str) -> str:

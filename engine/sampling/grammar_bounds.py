@@ -234,7 +234,7 @@ def _conjunctions(part: dict[str, Any]) -> int:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value != 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < abs(value) < math.inf
 
 
 def _coefficient(number: float) -> int:

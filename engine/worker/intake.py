@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from engine.core.lane import Job
 from engine.core.model import Model
-from engine.errors import Busy, EngineError, RequestError
+from engine.errors import Busy, EngineError, EngineFault, RequestError
 from engine.protocol.messages import (
     Accepted,
     Answered,
@@ -26,6 +27,8 @@ from engine.worker.queries import answer_query
 from engine.worker.slices import Effort, Slices
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 class Intake:
@@ -102,7 +105,7 @@ class Intake:
         try:
             lane = self._lane_for(arrival.request)
             self._loop.check_room(lane, arrival.request.client)
-            job = yield from lane.admit(arrival.key, arrival.request)
+            job = yield from _guarded(lane.admit(arrival.key, arrival.request))
             self._queue(arrival, lane, job)
         except EngineError as error:
             if self.cancel_request(arrival.key):
@@ -134,13 +137,28 @@ class Intake:
             self._write(Answered(arrival.query_id, part, more=True))
 
         try:
-            answer = yield from answer_query(arrival.query, self._model, send)
+            answer = yield from _guarded(answer_query(arrival.query, self._model, send))
         except EngineError as error:
             reply: FromEngine = _failed(arrival, error)
         else:
             reply = Answered(arrival.query_id, answer)
         if self._backlog.remove((Kind.QUERY, arrival.query_id)):
             self._write(reply)
+
+
+def _guarded(slices: Slices[T]) -> Slices[T]:
+    """Work on slices. An unexpected error of theirs ends only their request or query.
+
+    Raises:
+        EngineFault: The work raised something else than an `EngineError`.
+    """
+    try:
+        return (yield from slices)
+    except EngineError:
+        raise
+    except Exception as error:
+        logger.exception("work on a request or query failed")
+        raise EngineFault("The engine failed to read this request.", code="engine_failed") from error
 
 
 def _refused(arrival: Submission, error: EngineError) -> Refused:

@@ -121,6 +121,8 @@ def test_every_grammar_language_matches_its_texts_only(
         (SCHEMA, '{"$ref": "#"}', "NoExtension"),
         (SCHEMA, "false", "nsatisfiable"),
         (SCHEMA, '{"x-guidance": 5}', "JSON schema"),
+        (LARK, f'start: %json {{"multipleOf": 1{400 * "0"}}}', "out of range"),
+        (SCHEMA, f'{{"multipleOf": 1{400 * "0"}}}', "out of range"),
     ],
 )
 def test_an_unusable_grammar_is_refused_with_the_compilers_message(

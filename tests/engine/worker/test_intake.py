@@ -62,6 +62,8 @@ class SlowModel(FakeModel):
     @override
     def compile(self, grammar: Grammar) -> bytes:
         self.grammars.pass_by(grammar.source)
+        if grammar.source == "defect":
+            raise ZeroDivisionError
         if grammar.source == "(":
             raise RequestError("unclosed", param="grammar", code="invalid_grammar")
         return super().compile(grammar)
@@ -198,6 +200,14 @@ def test_a_grammar_that_cannot_be_compiled_refuses_its_request_alone(client: Cli
     client.generate(1, "a", grammar=grammar("("))
     client.generate(2, "a", grammar=GRAMMAR)
     assert (client.expect(Refused).code, client.event(2, Finished).text) == ("invalid_grammar", "abc")
+
+
+def test_an_unexpected_error_fails_its_request_alone(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    client.generate(1, "a", grammar=grammar("defect"))
+    client.generate(2, "a", grammar=GRAMMAR)
+    refused = client.expect(Refused)
+    assert (refused.fault, refused.code, client.event(2, Finished).text) == ("EngineFault", "engine_failed", "abc")
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
 
 
 def test_a_cancelled_request_is_not_compiled(client: Client, model: SlowModel) -> None:
