@@ -97,8 +97,10 @@ def _drop_look_around(part: Schema) -> None:
 def _bound_integers(schema: Schema, parts: list[Schema]) -> None:
     """Bound the integers that lack a bound. Equal ones share a definition, because each range takes time to compile."""
     definitions = schema.get("$defs", {})
+    if not isinstance(definitions, dict) or any("$id" in part for part in parts[1:]):  # references would not reach it
+        return
     ranges: dict[tuple[tuple[str, float], ...], str] = {}
-    for part in parts if isinstance(definitions, dict) else ():
+    for part in parts:
         given = {key: part[key] for bounds in _BOUNDS for key in sorted(bounds) if key in part}
         if part.get("type") == "integer" and not part.keys() & _OF_SPECIAL_INTEGERS and _lacks_bound(given):
             for key in ("type", *given):

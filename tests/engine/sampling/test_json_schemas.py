@@ -1,5 +1,6 @@
 """JSON schemas for generation: their texts match the original schema, and end."""
 
+import contextlib
 import json
 from typing import Any
 
@@ -9,6 +10,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from engine import Grammar, GrammarKind, strict_schema
+from engine.sampling.grammar import to_lark
+from engine.sampling.grammar_bounds import GrammarError
 from engine.sampling.json_schemas import closed
 from tests.grammar_matching import Vocabulary
 
@@ -93,6 +96,18 @@ def test_equal_integers_share_a_definition() -> None:
     made = closed({"properties": {**properties, "q": {"type": "integer", "minimum": 0}}, "$defs": {"own": {}}})
     assert len(made["$defs"]) == 3
     assert made["properties"]["p3"]["description"] == "the 3th"
+
+
+def test_integers_of_a_schema_with_parts_of_their_own_are_left_as_they_are() -> None:
+    inner = {"$id": "http://x/inner", "properties": {"b": {"type": "integer"}}}
+    assert allows({"properties": {"a": inner}}, {"a": {"b": 1}})
+
+
+@pytest.mark.parametrize("depth", range(950, 1000))
+def test_a_schema_that_is_too_deep_is_refused(depth: int) -> None:
+    source = 'start: %json {"items":' + '{"items":' * depth + "{}" + "}" * depth + "}"
+    with contextlib.suppress(GrammarError):
+        assert to_lark(Grammar(GrammarKind.LARK, source))
 
 
 UNENFORCED = [
