@@ -198,8 +198,11 @@ class PrefixStore:
         return stored, evicted
 
     def forget_alike(self, prefix: Prefix) -> list[CellChange]:
-        """Remove all prefixes that begin with this one, or that it begins with. Return the changes for the runner."""
-        alike = [one for one in self if one.prefix.common(prefix) == min(one.size, prefix.size)]
+        """Remove all prefixes that begin with this one, or that it begins with. Return the changes for the runner.
+
+        An empty prefix is like no other.
+        """
+        alike = [one for one in self if 0 < one.prefix.common(prefix) == min(one.size, prefix.size)]
         return [self._forget(one) for one in alike]
 
     def _forget(self, stored: StoredPrefix) -> Forget:

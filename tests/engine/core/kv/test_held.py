@@ -96,3 +96,13 @@ def test_an_erased_slot_holds_nothing() -> None:
     driver.drain()
     driver.ledger.erase(driver.ledger.slots[0])
     assert held(driver) == []
+
+
+def test_an_empty_slot_that_is_erased_is_like_no_saved_prefix() -> None:
+    driver = Driver(FakeModel(slots=2, context=512), store_budget=10**6)
+    for letter in "abc":
+        driver.add(letter * 150, slot=0, cache_partition=letter)
+        driver.drain()
+    stored = driver.scheduler.metrics().stored_tokens
+    driver.ledger.erase(driver.ledger.slots[1])
+    assert driver.scheduler.metrics().stored_tokens == stored > 0
