@@ -103,6 +103,6 @@ class SequenceGroup:
         self.running.remove(sequence)
         prompt, choice = divmod(sequence.choice, sequence.request.n)
         before = self._read.get(prompt, 0)
-        self._read[prompt] = max(before, min(sequence.computed, sequence.prompt))
+        self._read[prompt] = max(before, sequence.prompt - sequence.unread)
         if not choice and not before:
             self.cached_tokens += sequence.cached

@@ -110,8 +110,13 @@ class RunningSequences:
         return min(rivals, key=lambda sequence: sequence.computed, default=None)
 
     def _put_back(self, sequence: Sequence) -> SequenceGroup:
-        """Take back the slot of a sequence, which will continue in another one. Return its request."""
+        """Take back the slot of a sequence, which will continue in another one. Return its request.
+
+        A full one discards tokens at once: all of them do not fit into a slot again, where they are computed together.
+        """
         group = self._groups[sequence]
+        if sequence.full:
+            sequence.discard()
         self.leave(sequence, keep=sequence.shares, returns=True)
         group.put_back(sequence)
         self._counters.preempted += 1

@@ -1,7 +1,9 @@
 """A full slot: tokens in its middle are discarded, and everything that counts or shares its cells stays right."""
 
 import pytest
+from typing_extensions import override
 
+from engine.core.step import StepPlan, StepResult
 from engine.core.window import ContextWindow
 from engine.errors import RequestError
 from engine.events import Finished, Released
@@ -151,3 +153,25 @@ def test_without_a_limit_a_text_ends_with_its_context_or_by_the_default(fields: 
 def test_a_prompt_must_fit() -> None:
     with pytest.raises(RequestError):
         driver().add("x" * SIZE, max_tokens=1)
+
+
+class _Slots(FakeRunner):
+    """A runner that checks that each sequence fits into its slot."""
+
+    @override
+    def run(self, plan: StepPlan) -> StepResult:
+        assert all(chunk.start + chunk.rows <= SIZE for chunk in plan.chunks)
+        return super().run(plan)
+
+
+@pytest.mark.parametrize("steps", range(2, 30))
+def test_a_choice_that_gives_way_with_a_full_slot_fits_into_one_again(steps: int) -> None:
+    model = FakeModel(slots=2, context=SIZE, shifts=True)
+    run = Driver(model, _Slots(model, script=lambda tokens: 97 + len(tokens) % 3))
+    key = run.add("abc" * (SIZE // 6), n=2, max_tokens=5 * SIZE, speculative=True, client="A")
+    for _ in range(steps):
+        run.step()
+    run.add("other", max_tokens=3, client="B")
+    run.drain()
+    assert isinstance(run.last(key), Finished)
+    assert run.scheduler.metrics().preempted > 0

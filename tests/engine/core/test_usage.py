@@ -112,3 +112,11 @@ def test_read_tokens_are_computed_or_reused() -> None:
     assert metrics.computed_prompt_tokens + metrics.reused_prompt_tokens == 900
     assert metrics.reused_prompt_tokens == 2 * 299
     assert metrics.generated_tokens == 6
+
+
+def test_the_prompt_of_a_cancelled_request_was_read_although_its_cells_were_discarded() -> None:
+    driver = Driver(FakeModel(slots=1, context=64, shifts=True))
+    key = driver.add("x" * 40, max_tokens=1000)
+    until_generated(driver, 30)
+    driver.cancel(key)
+    assert released(driver, key).prompt_tokens == 40
