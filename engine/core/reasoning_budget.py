@@ -40,11 +40,14 @@ class ReasoningBudget:
         """End reasoning that has begun. Any thread may call this."""
         self._ended = self._span.open
 
-    def accept(self, piece: bytes) -> None:
-        """Add the bytes of a drawn token, with the names of control tokens."""
+    def accept(self, piece: bytes, *, forced: bool) -> None:
+        """Add the bytes of a drawn token, with the names of control tokens.
+
+        `forced` is true if the token was the only one that might come: `end` may have been called since it was drawn.
+        """
         if self._over:
             return
-        if self.forced is not None:
+        if forced:
             self._ending.pop(0)
             self._over = not self._ending
             return

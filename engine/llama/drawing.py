@@ -118,11 +118,12 @@ class Drawer:
         try:
             sampler = self._samplers.get(sequence) or self._open_sampler(sequence)
             reasoning = sequence.reasoning
-            if reasoning is not None and reasoning.forced is not None:
-                logits, best, ids = _force(logits, reasoning.forced, ids)
+            forced = None if reasoning is None else reasoning.forced
+            if forced is not None:
+                logits, best, ids = _force(logits, forced, ids)
             token = sampler.draw(logits, best) if ids is None else sampler.draw_from(ids, logits)
             if reasoning is not None:
-                reasoning.accept(self._model.piece(token, special=True))
+                reasoning.accept(self._model.piece(token, special=True), forced=forced is not None)
         except DrawError as error:
             return DrawFailure(str(error), error.code, error.param)
         except Exception:

@@ -291,18 +291,17 @@ class FakeRunner(Runner):
 
     def _draw(self, sequence: Sequence, cells: list[int]) -> Token:
         self.open.add(sequence)
-        token = self._choose(sequence, cells)
+        forced = sequence.reasoning.forced if sequence.reasoning else None
+        token = self._choose(sequence, cells) if forced is None else forced
         if sequence.reasoning:
-            sequence.reasoning.accept(self._model.piece(token, special=True))
+            sequence.reasoning.accept(self._model.piece(token, special=True), forced=forced is not None)
         piece = self._model.piece(token, special=sequence.request.show_special)
         if sequence.request.logprobs is None:
             return Token(token, piece, ends=token == END)
         return Token(token, piece, token == END, *self._score(sequence, cells, token))
 
     def _choose(self, sequence: Sequence, cells: list[int]) -> int:
-        """Return the forced token, else that of the grammar or the script, else the most probable one allowed."""
-        if sequence.reasoning and (ending := sequence.reasoning.forced) is not None:
-            return ending
+        """Return the token of the grammar or the script, else the most probable one allowed."""
         generated = len(cells) + sequence.discarded - sequence.prompt
         if isinstance(sequence.grammar, bytes):
             forced: list[int] = [*sequence.grammar, END]

@@ -13,6 +13,11 @@ from tests.engine.driver import Driver
 END = [900, 901]
 
 
+def accept(limit: ReasoningBudget, piece: bytes) -> None:
+    """Add the bytes of a token that was drawn as the budget says."""
+    limit.accept(piece, forced=limit.forced is not None)
+
+
 def drawn(pieces: Iterable[str], *, budget: int, opened: bool = False) -> list[str]:
     """Return the pieces of a choice whose model draws `pieces`, with the forced tokens in between."""
     reasoning = Reasoning(budget=budget, opening="<think>", closing="</think>", opened=opened)
@@ -21,9 +26,9 @@ def drawn(pieces: Iterable[str], *, budget: int, opened: bool = False) -> list[s
     for piece in pieces:
         while (forced := limit.forced) is not None:
             text.append(f"[{forced}]")
-            limit.accept(b"?")
+            accept(limit, b"?")
         text.append(piece)
-        limit.accept(piece.encode())
+        accept(limit, piece.encode())
     return text
 
 
@@ -55,13 +60,24 @@ def unlimited(*, opened: bool) -> ReasoningBudget:
 def test_reasoning_without_a_budget_goes_on_until_it_is_ended() -> None:
     limit = unlimited(opened=True)
     for _ in range(1000):
-        limit.accept(b"a")
+        accept(limit, b"a")
         assert limit.forced is None
     limit.end()
     forced = []
     while limit.forced is not None:
         forced.append(limit.forced)
-        limit.accept(b"?")
+        accept(limit, b"?")
+    assert forced == END
+
+
+def test_an_end_that_comes_during_a_draw_follows_the_drawn_token() -> None:
+    limit = unlimited(opened=True)
+    limit.end()
+    limit.accept(b"a", forced=False)
+    forced = []
+    while limit.forced is not None:
+        forced.append(limit.forced)
+        accept(limit, b"?")
     assert forced == END
 
 
@@ -69,9 +85,9 @@ def test_only_reasoning_that_has_begun_is_ended() -> None:
     limit = unlimited(opened=False)
     limit.end()
     for piece in (b"<think>", b"a"):
-        limit.accept(piece)
+        accept(limit, piece)
         assert limit.forced is None
-    limit.accept(b"</think>")
+    accept(limit, b"</think>")
     limit.end()
     assert limit.forced is None
 
@@ -80,11 +96,11 @@ def test_only_reasoning_that_has_begun_is_ended() -> None:
 def test_the_end_waits_for_a_whole_character(budget: int | None) -> None:
     limit = ReasoningBudget(Reasoning(budget=budget, opening="<", closing=">", opened=True), END)
     euro = "€".encode()
-    limit.accept(euro[:1])
+    accept(limit, euro[:1])
     limit.end()
-    limit.accept(euro[1:2])
+    accept(limit, euro[1:2])
     assert limit.forced is None
-    limit.accept(euro[2:])
+    accept(limit, euro[2:])
     assert limit.forced == END[0]
 
 
