@@ -29,9 +29,10 @@ class LogProbs:
     def top(self, count: int) -> list[tuple[int, float]]:
         """Return the most probable tokens and their log-probabilities in descending order; the lowest ids of equal
         ones."""
-        if count == 0:
+        best = top_k(self._logits, count) if count else ()
+        if not len(best):  # all logits are NaN
             return []
-        floor = self._logits[top_k(self._logits, count)].min()
+        floor = self._logits[best].min()
         ids: Ids = np.flatnonzero(self._logits >= floor).astype(np.int32)
         ids = ids[np.argsort(-self._logits[ids], kind="stable")][:count]
         return [(token, self.of(token)) for token in ids.tolist()]

@@ -46,3 +46,8 @@ def test_an_impossible_token_has_a_finite_logprob() -> None:
 
 def test_logits_without_a_number_give_the_least_logprob() -> None:
     assert LogProbs(np.full(10, np.nan, np.float32)).of(3) == LEAST
+
+
+def test_logits_that_are_no_numbers_have_no_alternatives() -> None:
+    logprobs = LogProbs(np.full(VOCABULARY, np.nan, np.float32))
+    assert (logprobs.top(5), logprobs.of(3)) == ([], LEAST)
