@@ -94,8 +94,8 @@ class StepLoop:
         """Call a job in the step thread under the lock: before the next step, and before later ones until it is done.
 
         Args:
-            job: Returns whether it is done. One that waits for a slot waits for its sequence, so that the loop is busy.
-                It must not raise.
+            job: Returns whether it is done. One that is not is called again after the next step, or change of the
+                loop's work. It must not raise.
         """
         with self._lock:
             self._jobs.append(job)
@@ -178,6 +178,8 @@ class StepLoop:
         with self._lock:
             self._jobs = [job for job in self._jobs if not job()]
             works = self._plan()
+            if self._jobs and not works and not self._stopped:  # a job waits for a sequence that waits for a file
+                self._wake.wait()
             news = [one for _, work in works for one in work.news]
             metrics = self._metrics() if news else None
         for lane, work in works:

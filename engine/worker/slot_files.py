@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from engine.core.partition import partition_hash
-from engine.errors import EngineError, RequestError
+from engine.errors import EngineError, EngineFault, RequestError
 from engine.protocol.messages import Answered, FromEngine, KeepSlot, QueryFailed, SlotKept
 from engine.request import SlotAction
 from engine.worker.loop import StepLoop
@@ -71,8 +71,11 @@ class SlotFiles:
             return Answered(query_id, self._answer(query, done))
         except CancelledError:
             return None
-        except EngineError as error:
-            return QueryFailed(query_id, type(error).__name__, error.message, error.code, error.param)
+        except MemoryError:
+            error: EngineError = EngineFault("there is no memory for the cells of the slot", code="out_of_memory")
+        except EngineError as raised:
+            error = raised
+        return QueryFailed(query_id, type(error).__name__, error.message, error.code, error.param)
 
     def _answer(self, query: KeepSlot, done: Future[None]) -> SlotKept:
         states, seq_id, partition = self._states, query.slot, partition_hash(query.partition)
@@ -95,10 +98,10 @@ class SlotFiles:
         def attempt() -> bool:
             if done.cancelled():
                 return True
-            failure = None
+            failure: Exception | None = None
             try:
                 result = work()
-            except EngineError as error:
+            except (EngineError, MemoryError) as error:
                 failure = error
             else:
                 if result is None:

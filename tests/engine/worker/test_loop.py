@@ -19,12 +19,13 @@ from engine.request import EmbeddingRequest, GenerationRequest
 from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
+from engine.worker.lanes.generation import GenerationLane
 from engine.worker.lanes.lane import AnyLane
 from engine.worker.loaded import LoadedModel
 from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
 from engine.worker.slices import Effort, Slices
-from tests.engine.driver import AtOnce, at_once, request
+from tests.engine.driver import AtOnce, Driver, at_once, request
 
 GUARD = 10.0
 """Seconds. No test takes so long unless it fails."""
@@ -404,3 +405,41 @@ def test_a_pass_whose_rows_have_all_ended_is_aborted() -> None:
     assert engine.ended(key)
     assert aborted[-1:] == [True]
     assert not any(aborted[:-1])
+
+
+def test_work_for_a_slot_sleeps_while_its_sequence_waits_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    prompt = "a long beginning " * 30
+    earlier = Driver(FakeModel(slots=2, context=2048), store_budget=10**6, on_disk=True)
+    earlier.add(prompt, max_tokens=2)
+    earlier.drain()
+    model = FakeModel(slots=2, context=2048)
+    runner = FakeRunner(model)
+    runner.files = earlier.run.files
+    driver = Driver(model, runner, store_budget=10**6, on_disk=True)
+    lane = GenerationLane(driver.scheduler, runner, model, None)
+    loop = StepLoop([lane], lambda _news, _metrics: None, Progress())
+    asleep, done = threading.Event(), threading.Event()
+    wait = loop._wake.wait
+
+    def record(timeout: float | None = None) -> bool:
+        if loop._jobs:
+            asleep.set()
+        return wait(timeout)
+
+    def job() -> bool:
+        if driver.ledger.held == 0:
+            done.set()
+        return done.is_set()
+
+    monkeypatch.setattr(loop._wake, "wait", record)
+    loop.add(lane, at_once(lane.admit(1, request(prompt + "and an end", max_tokens=3))), lambda: None)
+    driver.scheduler.demand()  # it has its slot, and its file is read
+    loop.between_steps(job)
+    stepping = threading.Thread(target=loop.run)
+    stepping.start()
+    assert asleep.wait(GUARD)
+    assert not done.is_set()
+    loop.locked(driver.deliver)
+    assert done.wait(GUARD)
+    loop.stop()
+    stepping.join(GUARD)

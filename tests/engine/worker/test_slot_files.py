@@ -153,6 +153,21 @@ def test_a_cancel_during_the_work_leaves_the_engine_as_it_is(client: Client, tmp
     assert [*tmp_path.iterdir()] == []
 
 
+@pytest.mark.parametrize("action", [SAVE, RESTORE])
+def test_cells_without_memory_fail_their_query_alone(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, action: SlotAction
+) -> None:
+    def raise_memory_error(*_: object) -> bytes:
+        raise MemoryError
+
+    generated(client, 1, slot=0)
+    kept(client, SAVE, 0, tmp_path / "slot")
+    monkeypatch.setattr(client.runner, "read_cells", raise_memory_error)
+    monkeypatch.setattr(Path, "read_bytes", raise_memory_error)
+    assert failed(client, action, 0, tmp_path / "slot").code == "out_of_memory"
+    assert generated(client, 2).cached == len(PROMPT) - 1
+
+
 def test_the_id_of_an_answered_query_may_be_used_again_at_once() -> None:
     replies: queue.SimpleQueue[FromEngine] = queue.SimpleQueue()
 
