@@ -7,7 +7,7 @@ from collections import deque
 from contextlib import suppress
 
 from engine.protocol.codec import Decoder, encode
-from engine.protocol.messages import Answered, FromEngine, Inspected, Message, Step
+from engine.protocol.messages import Answered, Detokenized, FromEngine, Inspected, Message, Step, Tokenized
 
 _READ = 1 << 16
 _MOST_ANSWERS = 4
@@ -50,13 +50,15 @@ class MessageWriter:
         self._pipe.register(fd, select.POLLOUT)
 
     def write(self, message: FromEngine) -> None:
-        """Queue a message. Thread-safe. Waits only with an answer to a query, while others before it are not written.
+        """Queue a message. Thread-safe. Waits only with a part of a text, while answers before it are not written.
 
-        Otherwise the parts of long answers would fill the memory, and delay the events of requests.
+        Otherwise the parts of long answers would fill the memory, and delay the events of requests. All other answers
+        may be those of the thread that reads cancels.
         """
         with self._lock:
             if isinstance(message, Answered) and not isinstance(message.answer, Inspected):
-                self._room.wait_for(lambda: len(self._answers) < _MOST_ANSWERS or self._closing)
+                if isinstance(message.answer, Tokenized | Detokenized):
+                    self._room.wait_for(lambda: len(self._answers) < _MOST_ANSWERS or self._closing)
                 self._answers.append(message)
             elif self._writing or self._messages or not (isinstance(message, Step) and self._pass_on(message)):
                 self._messages.append(message)

@@ -9,7 +9,7 @@ import pytest
 
 from engine.events import Failed, Started
 from engine.info import EngineMetrics
-from engine.protocol.messages import FromEngine, Loading, Message, Step
+from engine.protocol.messages import Answered, FromEngine, Loading, Message, QueueOrder, Step
 from engine.worker.pipes import MessageReader, MessageWriter
 from tests.engine.worker.worker_client import GUARD
 
@@ -57,5 +57,23 @@ def test_the_news_of_a_step_wait_for_no_reader() -> None:
             pass
     os.set_blocking(write, True)
     MessageWriter(write).write(Step((), METRICS))
+    os.close(read)
+    os.close(write)
+
+
+def test_only_parts_of_texts_wait_for_the_reader() -> None:
+    read, write = os.pipe()
+    reader, writer = MessageReader(read), MessageWriter(write)
+    answers: list[FromEngine] = [Answered(query, QueueOrder((query,))) for query in range(100)]
+    for answer in answers:
+        writer.write(answer)  # returns, although no thread writes
+    writing = threading.Thread(target=writer.run)
+    writing.start()
+    received: list[Message] = []
+    while len(received) < len(answers):
+        received += reader.read()
+    assert received == answers
+    writer.close(GUARD)
+    writing.join(GUARD)
     os.close(read)
     os.close(write)
