@@ -9,6 +9,8 @@ from pathlib import Path
 
 from llama_cpp._ggml import libggml  # the bindings do not wrap the device functions
 
+from engine.llama.memory.control_groups import memory_left
+
 _CPU, _GPU, _INTEGRATED_GPU = range(3)  # enum ggml_backend_dev_type, ggml-backend.h
 
 
@@ -127,11 +129,11 @@ def buffer_types() -> dict[str, int]:
 
 def available_memory() -> int:
     """Return the bytes that this process may still use, by the kernel's estimate and its control group's limit."""
-    limit = _control_group_limit()
+    left = memory_left()
     available = _linux_available()
     if available is None:
         available = _device_memory(libggml.ggml_backend_dev_by_type(_CPU))[1]
-    return available if limit is None else min(available, limit)
+    return available if left is None else min(available, left)
 
 
 def _linux_available() -> int | None:
@@ -140,14 +142,6 @@ def _linux_available() -> int | None:
     except FileNotFoundError:
         return None
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-
-
-def _control_group_limit() -> int | None:
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except FileNotFoundError:
-        return None
-    return None if limit == "max" else int(limit)
 
 
 def resident_memory() -> int:

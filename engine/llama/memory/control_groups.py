@@ -1,0 +1,31 @@
+"""Memory that the control group of this process leaves to it, by files of the Linux kernel."""
+
+from pathlib import Path
+
+_MOUNT = Path("/sys/fs/cgroup")
+_FILE_CACHE = ("active_file", "inactive_file")
+
+
+def memory_left(mount: Path = _MOUNT) -> int | None:
+    """Return the bytes up to the limit of the control group; None without a limit.
+
+    Cached files count as left: the kernel drops them, and most of them may be the weights of this model.
+
+    Args:
+        mount: folder with the files of version 2 of the control groups, or with a folder of those of version 1.
+    """
+    left = _left(mount, "memory.max", "memory.current")
+    return _left(mount / "memory", "memory.limit_in_bytes", "memory.usage_in_bytes") if left is None else left
+
+
+def _left(folder: Path, limit: str, usage: str) -> int | None:
+    try:
+        most = (folder / limit).read_text().strip()
+        used = int((folder / usage).read_text())
+        counts = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except OSError:
+        return None
+    if most == "max":
+        return None
+    cached = sum(int(counts.get(f"total_{name}", counts.get(name, 0))) for name in _FILE_CACHE)
+    return max(0, int(most) - used + cached)

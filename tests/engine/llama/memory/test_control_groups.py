@@ -1,0 +1,38 @@
+"""Memory that a control group leaves, by made-up files of the kernel."""
+
+from pathlib import Path
+
+import pytest
+
+from engine.llama.memory.control_groups import memory_left
+
+GIB = 2**30
+STAT = f"anon {4 * GIB}\ninactive_file {GIB}\nactive_file {GIB}\nfile {3 * GIB}\n"
+
+
+def write(folder: Path, files: dict[str, str]) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return folder
+
+
+def test_what_other_processes_use_is_not_left_but_cached_files_are(tmp_path: Path) -> None:
+    write(tmp_path, {"memory.max": f"{8 * GIB}\n", "memory.current": f"{6 * GIB}\n", "memory.stat": STAT})
+    assert memory_left(tmp_path) == 4 * GIB
+
+
+def test_version_1_has_other_names(tmp_path: Path) -> None:
+    used = {"memory.limit_in_bytes": f"{8 * GIB}", "memory.usage_in_bytes": f"{6 * GIB}"}
+    write(tmp_path / "memory", {**used, "memory.stat": f"{STAT}total_inactive_file 0\ntotal_active_file 5\n"})
+    assert memory_left(tmp_path) == 2 * GIB + 5
+
+
+@pytest.mark.parametrize("files", [{}, {"memory.max": "max\n", "memory.current": "5\n", "memory.stat": STAT}])
+def test_without_a_limit_there_is_no_number(tmp_path: Path, files: dict[str, str]) -> None:
+    assert memory_left(write(tmp_path, files)) is None
+
+
+def test_a_group_above_its_limit_has_no_memory_left(tmp_path: Path) -> None:
+    write(tmp_path, {"memory.max": "100\n", "memory.current": "200\n", "memory.stat": "anon 200\n"})
+    assert memory_left(tmp_path) == 0
