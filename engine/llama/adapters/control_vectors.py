@@ -63,7 +63,7 @@ def _directions(path: str) -> list[tuple[int, _Direction]]:
     Raises:
         LoadError: the file is no control vector.
     """
-    file = libggml.gguf_init_from_file(os.fsencode(path), InitParams(no_alloc=True, context=None))
+    file = libggml.gguf_init_from_file(os.fsencode(path), InitParams(no_alloc=True, ctx=None))
     if not file:
         raise LoadError(f"the control vector {path} cannot be read, or is not a GGUF file")
     try:
