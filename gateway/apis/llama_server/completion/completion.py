@@ -3,16 +3,21 @@
 import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import orjson
 
 from engine import Finished, FinishReason, Text, TokenDetail
+from gateway.apis.answers.pieces import HOLE, array_of_pieces, filled
 from gateway.apis.answers.shapes import PromptProgress
 from gateway.apis.answers.timings import RunningTimings, timings
 from gateway.apis.llama_server.completion.answer import NativeAnswer, NativeCompletion, NativePart, StopType
 from gateway.apis.llama_server.completion.call import NativeOptions
-from gateway.apis.llama_server.completion.probabilities import probabilities
+from gateway.apis.llama_server.completion.probabilities import probabilities, probabilities_in_pieces
 from gateway.apis.llama_server.generation_settings import GenerationSettings
+from gateway.serving.generations import GenerationResult
+
+_PROBABILITIES: Final = "completion_probabilities"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,14 +48,21 @@ class NativeHead:
         return bool(self.settings["n_probs"])
 
 
-def native_answer(head: NativeHead, prompt_tokens: Sequence[int], end: Finished) -> NativeAnswer:
-    """Return the answer for one whole text."""
-    whole = completion(head, prompt_tokens[end.choice // head.n], end, end.text)
+def native_answers(head: NativeHead, result: GenerationResult) -> Iterator[bytes]:
+    """Return the JSON of the whole texts in pieces: an object for one text, an array for several."""
+    answers = (_native_answer(head, result.prompt_tokens[end.choice // head.n], end) for end in result.outcomes)
+    return next(answers) if len(result.outcomes) == 1 else array_of_pieces(answers)
+
+
+def _native_answer(head: NativeHead, prompt_tokens: int, end: Finished) -> Iterator[bytes]:
+    whole = completion(head, prompt_tokens, end, end.text)
     if head.options.return_tokens:
         whole["tokens"] = [detail.id for detail in end.details]
     if head.has_probs:
-        whole["completion_probabilities"] = [probabilities(one, sampled=head.sampled) for one in end.details]
-    return chosen(whole, head.options.response_fields)
+        whole[_PROBABILITIES] = HOLE
+    answer = chosen(whole, head.options.response_fields)
+    probs = probabilities_in_pieces(end.details, alternatives=head.settings["n_probs"], sampled=head.sampled)
+    return filled(answer, *((probs,) if _PROBABILITIES in answer else ()))
 
 
 def completion(head: NativeHead, prompt_tokens: int, end: Finished, text: str) -> NativeCompletion:
@@ -158,7 +170,7 @@ class _Choice:
         if self._head.options.timings_per_token:
             part["timings"] = self._running.timings(decode_seconds)
         if details and self._head.has_probs:
-            part["completion_probabilities"] = [probabilities(one, sampled=self._head.sampled) for one in details]
+            part[_PROBABILITIES] = [probabilities(one, sampled=self._head.sampled) for one in details]
         return part
 
 

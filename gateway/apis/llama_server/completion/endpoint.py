@@ -7,7 +7,7 @@ from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.llama_server.completion.answer import NativeAnswers, NativeCompletion, NativePart
 from gateway.apis.llama_server.completion.call import NativeCompletionCall, prepare_native_completion
-from gateway.apis.llama_server.completion.completion import NativeChunks, NativeHead, native_answer
+from gateway.apis.llama_server.completion.completion import NativeChunks, NativeHead, native_answers
 from gateway.apis.llama_server.completion.request import NativeCompletionBody
 from gateway.apis.llama_server.errors import LlamaServerErrorAnswer
 from gateway.apis.llama_server.generation_settings import generation_settings
@@ -56,8 +56,7 @@ async def answer_native(
         source = served.generations.stream(caller, request, encode, asked.names, operation=Operation.TEXT_COMPLETION)
         return EventStream(source, end=b"", status=source.status)
     result = await served.generations.run(caller, request, asked.names, operation=Operation.TEXT_COMPLETION)
-    answers = [native_answer(head, result.prompt_tokens, end) for end in result.outcomes]
-    return JsonReply(answers if len(answers) > 1 else answers[0])
+    return await JsonReply.in_pieces(native_answers(head, result))
 
 
 async def _tokenised(

@@ -1,10 +1,24 @@
 """Probabilities of tokens in llama-server's format."""
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import cast
 
 from engine import Alternative, TokenDetail
+from gateway.apis.answers.pieces import array
 from gateway.apis.llama_server.completion.answer import ChosenProb, TokenProb
+
+_ENTRIES_PER_PIECE = 1300
+"""Tokens and alternatives in one piece of an answer. To encode them takes a millisecond."""
+
+
+def probabilities_in_pieces(details: Sequence[TokenDetail], *, alternatives: int, sampled: bool) -> Iterator[bytes]:
+    """Yield the JSON of the probabilities of all tokens of a text in pieces, as `probabilities` returns each.
+
+    `alternatives` is the maximum for each token.
+    """
+    tokens = max(1, _ENTRIES_PER_PIECE // (1 + alternatives))
+    return array((probabilities(one, sampled=sampled) for one in details), tokens)
 
 
 def probabilities(detail: TokenDetail, *, sampled: bool) -> ChosenProb:
