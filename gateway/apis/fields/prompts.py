@@ -2,7 +2,7 @@
 
 from typing import Annotated, TypeAlias, cast
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo
 
 from engine import Prompt as EnginePrompt
 from engine import all_plain
@@ -61,6 +61,14 @@ def read_prompts(value: object, *, limit: int = MAX_CHOICES) -> tuple[Prompt, ..
         raise ValueError(f"should have at most {limit} prompts")
     _check_tokens(sum(len(prompt) for prompt in value if isinstance(prompt, list)))
     return tuple(map(_prompt, value))
+
+
+def bounded_choices(choices: int, info: ValidationInfo) -> int:
+    """Return the choices for each prompt in the field `prompt`. Raises `ValueError` if all together are too many."""
+    prompts = info.data.get("prompt", ())
+    if choices * (1 if isinstance(prompts, str) else len(prompts)) > MAX_CHOICES:
+        raise ValueError(f"times the number of prompts should be at most {MAX_CHOICES}")
+    return choices
 
 
 def _prompt(value: object) -> Prompt:

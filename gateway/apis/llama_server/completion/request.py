@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from engine import GenerationRequest, Sampling
 from gateway.apis.fields.constraints import GrammarFields
-from gateway.apis.fields.prompts import MAX_CHOICES
+from gateway.apis.fields.prompts import MAX_CHOICES, bounded_choices
 from gateway.apis.fields.sampling import MAX_BIASES, MAX_INT, MIN_REPEAT_PENALTY, SamplerName, SamplingFields
 from gateway.apis.fields.stream import StreamOptions
 from gateway.apis.llama_server.completion.samplers import SamplerForms, read_samplers
@@ -111,7 +111,12 @@ class NativeCompletionBody(NativeSamplingFields, GrammarFields):
     n_predict: int | None = Field(None, ge=-1, le=MAX_INT, description="-1: up to the end of the slot.")
     max_tokens: int | None = Field(None, ge=-1, le=MAX_INT, description="The same as `n_predict`.")
     max_completion_tokens: int | None = Field(None, ge=-1, le=MAX_INT, description="The same as `n_predict`.")
-    n_cmpl: int | None = Field(None, ge=1, le=MAX_CHOICES, description="Number of texts for each prompt.")
+    n_cmpl: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_CHOICES,
+        description=f"Number of texts for each prompt. Times the number of prompts, at most {MAX_CHOICES}.",
+    )
     n: int | None = Field(None, ge=1, le=MAX_CHOICES, description="The same as `n_cmpl`.")
     n_indent: int = Field(
         0, ge=0, le=MAX_INT, description="A line with fewer spaces and tabs at its beginning ends the text."
@@ -144,6 +149,8 @@ class NativeCompletionBody(NativeSamplingFields, GrammarFields):
     backend_sampling: bool = Field(False, description="The server chooses where tokens are sampled.")
     verbose: bool = False
     multimodal_data: Any = Field(None, json_schema_extra={"type": "null"})
+
+    _within_limit = field_validator("n_cmpl", "n")(bounded_choices)
 
     @property
     def limit(self) -> int | None:

@@ -7,7 +7,15 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from engine import GenerationRequest, Infill
 from engine import Prompt as EnginePrompt
 from gateway.apis.fields.constraints import GrammarFields
-from gateway.apis.fields.prompts import MAX_CHOICES, ParseSpecial, Prompt, PromptForms, engine_prompt, read_prompts
+from gateway.apis.fields.prompts import (
+    MAX_CHOICES,
+    ParseSpecial,
+    Prompt,
+    PromptForms,
+    bounded_choices,
+    engine_prompt,
+    read_prompts,
+)
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields, StreamReportFields
 from gateway.apis.fields.stream import StreamFields
 
@@ -34,10 +42,7 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamReportFi
     parse_special: ParseSpecial = True
     user: str | None = None
 
-    @field_validator("n")
-    @classmethod
-    def _within_limit(cls, n: int, info: ValidationInfo) -> int:
-        return _bounded(n, info)
+    _within_limit = field_validator("n")(bounded_choices)
 
     @field_validator("best_of")
     @classmethod
@@ -47,7 +52,7 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamReportFi
             raise ValueError("should be at least n")
         if best_of > n and info.data.get("stream"):
             raise ValueError("should be n where stream is true: the best are known only at the end")
-        return _bounded(best_of, info)
+        return bounded_choices(best_of, info)
 
     @field_validator("suffix")
     @classmethod
@@ -80,9 +85,3 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamReportFi
         if self.suffix and isinstance(prompt, str):
             return Infill(prompt, self.suffix)
         return engine_prompt(prompt, parse_special=self.parse_special)
-
-
-def _bounded(choices: int, info: ValidationInfo) -> int:
-    if len(info.data.get("prompt", ())) * choices > MAX_CHOICES:
-        raise ValueError(f"times the number of prompts should be at most {MAX_CHOICES}")
-    return choices

@@ -71,6 +71,13 @@ async def test_an_editors_request_is_generated() -> None:
 
 
 @pytest.mark.anyio
+async def test_a_gap_may_have_128_texts_however_long_the_text_before_it_is() -> None:
+    engine = infilling()
+    call = await post(app_of(engine), "/infill", BODY | {"prompt": "return", "n_cmpl": 128})
+    assert (call.status, engine.generations[0].request.n) == (200, 128)
+
+
+@pytest.mark.anyio
 async def test_a_prompt_may_only_be_computed_for_the_next_request() -> None:
     engine = infilling()
     assert (await post(app_of(engine), "/infill", {**BODY, "n_predict": 0})).status == 200

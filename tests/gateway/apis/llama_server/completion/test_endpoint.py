@@ -113,6 +113,8 @@ async def test_prompts_of_texts_and_token_ids(prompt: object, tokens: list[objec
         ({"prompt": "a", "min_keep": 2}, "min_keep"),
         ({"prompt": "a", "grammar": "root ::= x", "json_schema": {}}, "json_schema"),
         ({"prompt": "a", "samplers": [1]}, "samplers"),
+        ({"prompt": ["a", "b"], "n_cmpl": 65}, "n_cmpl: times the number of prompts should be at most 128"),
+        ({"prompt": ["a", "b"], "n": 65}, "n: times the number of prompts should be at most 128"),
     ],
 )
 async def test_an_invalid_field_is_named(body: dict[str, Any], param: str) -> None:
@@ -122,6 +124,12 @@ async def test_an_invalid_field_is_named(body: dict[str, Any], param: str) -> No
     assert (reply.status, error["code"], error["type"]) == (400, 400, "invalid_request_error")
     assert param in error["message"]
     assert engine.generations == []
+
+
+async def test_a_request_may_have_128_choices() -> None:
+    engine = FakeEngine(finished)
+    reply = await post(app_of(engine), PATH, {"prompt": ["a", "b"], "n": 64})
+    assert len(reply.json) == 128
 
 
 async def test_a_prompt_that_is_too_long_has_its_figures() -> None:
