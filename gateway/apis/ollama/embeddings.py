@@ -7,6 +7,7 @@ import anyio
 from pydantic import Field
 
 from engine import EmbeddingRequest, EmbeddingResult
+from gateway.apis.answers.pieces import HOLE, array, filled
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
 from gateway.apis.answers.vectors import shorten, to_floats
@@ -96,15 +97,14 @@ class EmbeddingsEndpoints:
         vectors = (
             vector if asked.dimensions is None else shorten(vector, asked.dimensions) for vector in result.vectors
         )
-        return JsonReply(
-            {
-                "model": asked.model,
-                "embeddings": [to_floats(vector) for vector in vectors],
-                "total_duration": nanoseconds(anyio.current_time() - began),
-                "load_duration": nanoseconds(loaded - began),
-                "prompt_eval_count": sum(result.tokens),
-            }
-        )
+        whole: Embedded = {
+            "model": asked.model,
+            "embeddings": HOLE,
+            "total_duration": nanoseconds(anyio.current_time() - began),
+            "load_duration": nanoseconds(loaded - began),
+            "prompt_eval_count": sum(result.tokens),
+        }
+        return await JsonReply.in_pieces(filled(whole, array(map(to_floats, vectors), 1)))
 
     async def embeddings(self, call: Call[EmbedCall]) -> JsonReply[OneEmbedding]:
         """Return the embedding of the prompt."""

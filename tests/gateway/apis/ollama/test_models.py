@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.apis.ollama.description import running
+from gateway.middleware.streams.blocks import BLOCK
 from gateway.serving.sources import OpenEngine
 from tests.gateway.application import app_of, gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
@@ -84,6 +85,13 @@ async def test_embeddings_are_cut_unless_the_request_forbids_it() -> None:
     assert (reply.json["model"], reply.json["prompt_eval_count"]) == ("tiny", 3)
     await post(app, "/api/embed", {"model": "tiny", "input": "a", "truncate": False})
     assert [asked.request.truncates for asked in engine.embeddings] == [True, False]
+
+
+async def test_many_embeddings_are_sent_in_blocks() -> None:
+    reply = await post(app_of(FakeEngine()), "/api/embed", {"model": "tiny", "input": ["a"] * 2048, "dimensions": 3})
+    assert len(reply.json["embeddings"]) == 2048
+    assert max(map(len, reply.bodies)) <= 2 * BLOCK
+    assert len(reply.bodies) > 1
 
 
 async def test_embeddings_can_be_shortened_but_not_lengthened() -> None:
