@@ -82,6 +82,20 @@ class PromptProgress(JsonObject):
     time_ms: Time
 
 
+class TokenLogprob(JsonObject):
+    """A token and its log-probability at one position."""
+
+    token: str
+    logprob: Logprob
+    bytes: list[Annotated[int, Field(ge=0, le=255)]]
+
+
+class ChosenLogprob(TokenLogprob):
+    """The chosen token, and the likeliest alternatives at its position."""
+
+    top_logprobs: list[TokenLogprob]
+
+
 class LegacyLogprobs(JsonObject):
     """Four parallel lists with one entry per token."""
 

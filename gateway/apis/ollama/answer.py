@@ -4,23 +4,9 @@ from datetime import UTC, datetime
 from typing import Any, Literal, NotRequired, TypeAlias
 
 from engine import Finished, FinishReason
-from gateway.apis.answers.shapes import Count, JsonObject, Logprob
+from gateway.apis.answers.shapes import ChosenLogprob, Count, JsonObject
 
 _NANOSECONDS = 10**9
-
-
-class TokenScore(JsonObject):
-    """A token and its log-probability at one position."""
-
-    token: str
-    logprob: Logprob
-    bytes: list[Count]
-
-
-class ChosenToken(TokenScore):
-    """The chosen token, and the likeliest alternatives at its position."""
-
-    top_logprobs: list[TokenScore]
 
 
 class Function(JsonObject):
@@ -57,7 +43,7 @@ class Line(JsonObject):
     created_at: str
     done: bool
     done_reason: NotRequired[DoneReason]
-    logprobs: NotRequired[list[ChosenToken]]
+    logprobs: NotRequired[list[ChosenLogprob]]
     total_duration: NotRequired[Count]
     load_duration: NotRequired[Count]
     prompt_eval_count: NotRequired[Count]

@@ -4,6 +4,7 @@ import anyio
 
 from gateway.apis.answers.deltas import read_deltas
 from gateway.apis.answers.reply import JsonReply
+from gateway.apis.answers.token_logprobs import token_logprobs
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.ollama.answer import ChatLine, GenerateLine
 from gateway.apis.ollama.call import TextCall, prepare_chat, prepare_generate
@@ -18,7 +19,6 @@ from gateway.apis.ollama.lines import (
     generate_line,
     joined,
     only_loaded,
-    scores,
 )
 from gateway.apis.ollama.names import find, resolve
 from gateway.apis.ollama.request import OllamaChatBody, OllamaGenerateBody
@@ -91,7 +91,7 @@ async def _whole(terms: Terms[LineT], result: GenerationResult) -> LineT:
     (end,) = result.outcomes
     reader = MessageReader(terms.prompt)
     pieces = reader.read(end.text) if terms.prompt is None else reader.pieces(await read_deltas(terms.prompt, end.text))
-    return terms.last(joined(pieces), scores(end.details), result.prompt_tokens, end)
+    return terms.last(joined(pieces), token_logprobs(end.details), result.prompt_tokens, end)
 
 
 def text_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

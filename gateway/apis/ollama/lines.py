@@ -8,17 +8,17 @@ from uuid import uuid4
 import anyio
 import orjson
 
-from engine import Alternative, Finished, Text, TokenDetail
+from engine import Finished, Text
+from gateway.apis.answers.shapes import ChosenLogprob
+from gateway.apis.answers.token_logprobs import token_logprobs
 from gateway.apis.ollama.answer import (
     AnsweredCall,
     AnsweredMessage,
     ChatLine,
-    ChosenToken,
     DoneReason,
     Function,
     GenerateLine,
     Line,
-    TokenScore,
     done_reason,
     nanoseconds,
     now,
@@ -27,9 +27,6 @@ from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 LineT = TypeVar("LineT", bound=Line)
-
-MIN_LOGPROB = -9999.0
-"""Value for a probability of 0, because JSON has no number for minus infinity."""
 
 
 class Piece(TypedDict, total=False):
@@ -75,12 +72,12 @@ class Terms(Generic[LineT]):
     loaded: float
     """Time at which its model was loaded."""
 
-    def line(self, piece: Piece, scored: Sequence[ChosenToken]) -> LineT:
+    def line(self, piece: Piece, scored: Sequence[ChosenLogprob]) -> LineT:
         """Return a line of a stream that goes on."""
         line: Line = {"model": self.model, "created_at": now(), "done": False}
         return self.shape(_with_scores(line, scored), piece)
 
-    def last(self, piece: Piece, scored: Sequence[ChosenToken], prompt_tokens: Sequence[int], end: Finished) -> LineT:
+    def last(self, piece: Piece, scored: Sequence[ChosenLogprob], prompt_tokens: Sequence[int], end: Finished) -> LineT:
         """Return the last line of a stream, or a whole answer."""
         line: Line = {
             "model": self.model,
@@ -97,7 +94,7 @@ class Terms(Generic[LineT]):
         return self.shape(_with_scores(line, scored), piece)
 
 
-def _with_scores(line: Line, scored: Sequence[ChosenToken]) -> Line:
+def _with_scores(line: Line, scored: Sequence[ChosenLogprob]) -> Line:
     return {**line, "logprobs": list(scored)} if scored else line
 
 
@@ -113,19 +110,19 @@ class Lines(Generic[LineT]):
     def __init__(self, terms: Terms[LineT]) -> None:
         self._terms = terms
         self._reader = MessageReader(terms.prompt)
-        self._scores: list[ChosenToken] = []
+        self._scores: list[ChosenLogprob] = []
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterator[bytes]:
         """Yield the lines of all events."""
         for event in events:
-            self._scores += scores(event.details)
+            self._scores += token_logprobs(event.details)
             ended = isinstance(event, Finished)
             for piece in [*self._reader.read(event.text), *(self._reader.finish() if ended else ())]:
                 yield encoded(self._terms.line(piece, self._take()))
             if isinstance(event, Finished):
                 yield encoded(self._terms.last({}, self._take(), prompt_tokens, event))
 
-    def _take(self) -> list[ChosenToken]:
+    def _take(self) -> list[ChosenLogprob]:
         taken, self._scores = self._scores, []
         return taken
 
@@ -210,13 +207,3 @@ def joined(pieces: Iterable[Piece]) -> Piece:
     if calls:
         message["tool_calls"] = calls
     return message
-
-
-def scores(details: Iterable[TokenDetail]) -> list[ChosenToken]:
-    """Return the tokens with their log-probabilities."""
-    return [{**_score(one), "top_logprobs": [_score(other) for other in one.top]} for one in details]
-
-
-def _score(token: TokenDetail | Alternative) -> TokenScore:
-    logprob = MIN_LOGPROB if token.logprob is None else max(token.logprob, MIN_LOGPROB)
-    return {"token": token.piece.decode(errors="replace"), "logprob": logprob, "bytes": list(token.piece)}

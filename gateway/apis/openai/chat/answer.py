@@ -1,25 +1,18 @@
 """Answers of the chat endpoint."""
 
-from typing import Annotated, Literal, NotRequired, TypeAlias
-
-from pydantic import Field
+from typing import Literal, NotRequired, TypeAlias
 
 from engine import FinishReason
-from gateway.apis.answers.shapes import Count, JsonObject, Logprob, PromptProgress, Stop, Timestamp, Timings, Usage
-
-
-class TokenLogprob(JsonObject):
-    """A token and its log-probability at one position."""
-
-    token: str
-    logprob: Logprob
-    bytes: list[Annotated[int, Field(ge=0, le=255)]]
-
-
-class ChosenLogprob(TokenLogprob):
-    """The chosen token, and the likeliest alternatives at its position."""
-
-    top_logprobs: list[TokenLogprob]
+from gateway.apis.answers.shapes import (
+    ChosenLogprob,
+    Count,
+    JsonObject,
+    PromptProgress,
+    Stop,
+    Timestamp,
+    Timings,
+    Usage,
+)
 
 
 class ChatLogprobs(JsonObject):

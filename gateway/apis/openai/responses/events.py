@@ -2,8 +2,7 @@
 
 from typing import Literal, NotRequired, TypeAlias
 
-from gateway.apis.answers.shapes import Count, JsonObject, PromptProgress, Timings
-from gateway.apis.openai.chat.answer import ChosenLogprob
+from gateway.apis.answers.shapes import ChosenLogprob, Count, JsonObject, PromptProgress, Timings
 from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.items import OutputItem, OutputReasoningText, OutputText
 

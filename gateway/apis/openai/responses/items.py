@@ -5,8 +5,7 @@ from uuid import uuid4
 
 from pydantic import Field
 
-from gateway.apis.answers.shapes import JsonObject
-from gateway.apis.openai.chat.answer import ChosenLogprob
+from gateway.apis.answers.shapes import ChosenLogprob, JsonObject
 
 ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 

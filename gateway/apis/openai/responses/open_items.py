@@ -7,7 +7,7 @@ from typing import cast
 import orjson
 from typing_extensions import override
 
-from gateway.apis.openai.chat.answer import ChosenLogprob
+from gateway.apis.answers.shapes import ChosenLogprob
 from gateway.apis.openai.responses.events import CustomInputDone, InItem, InPart, ItemEvent, ResponseEvent
 from gateway.apis.openai.responses.items import (
     ItemStatus,

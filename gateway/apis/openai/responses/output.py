@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from gateway.apis.openai.chat.answer import ChosenLogprob
+from gateway.apis.answers.shapes import ChosenLogprob
 from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
 from gateway.apis.openai.responses.events import ResponseEvent
 from gateway.apis.openai.responses.items import ItemStatus

@@ -9,7 +9,7 @@ import anyio.lowlevel
 
 from engine import Finished, FinishReason, Text, TokenDetail
 from gateway.apis.answers.shapes import PromptProgress
-from gateway.apis.openai.chat.logprobs import token_logprobs
+from gateway.apis.answers.token_logprobs import token_logprobs
 from gateway.apis.openai.responses.answer import ResponseHead, ResponseProgress, ResponseUsage
 from gateway.apis.openai.responses.call import ResponseOptions
 from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse, encode_head

@@ -6,7 +6,8 @@ from typing import Any
 import orjson
 
 from engine import Alternative, TokenDetail
-from gateway.apis.openai.chat.logprobs import MIN_LOGPROB, chat_logprobs
+from gateway.apis.answers.token_logprobs import MIN_LOGPROB
+from gateway.apis.openai.chat.logprobs import chat_logprobs
 
 
 def encoded(details: Sequence[TokenDetail]) -> dict[str, Any]:
