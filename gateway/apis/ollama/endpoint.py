@@ -1,10 +1,11 @@
 """Endpoints of Ollama's chats and prompts: `/api/chat` and `/api/generate`."""
 
+from collections.abc import Iterator
+
 import anyio
 
 from gateway.apis.answers.deltas import read_deltas
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.answers.token_logprobs import token_logprobs
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.ollama.answer import ChatLine, GenerateLine
 from gateway.apis.ollama.call import TextCall, prepare_chat, prepare_generate
@@ -65,7 +66,7 @@ class TextEndpoints:
             source = served.generations.stream(caller, request, Lines(terms).encode, names, operation=operation)
             return EventStream(source, end=b"", encode_failure=error_line, framing=LINES)
         result = await served.generations.run(caller, request, names, operation=operation)
-        return JsonReply(await _whole(terms, result))
+        return await JsonReply.in_pieces(await _whole(terms, result))
 
     async def _load(self, call: Call[TextCall], shape: Shape[LineT]) -> LineT:
         """Load the model, or unload it if it is not to be kept at all."""
@@ -87,11 +88,11 @@ def keep(model: Model, seconds: float | None) -> None:
         model.source.keep(seconds)
 
 
-async def _whole(terms: Terms[LineT], result: GenerationResult) -> LineT:
+async def _whole(terms: Terms[LineT], result: GenerationResult) -> Iterator[bytes]:
     (end,) = result.outcomes
     reader = MessageReader(terms.prompt)
     pieces = reader.read(end.text) if terms.prompt is None else reader.pieces(await read_deltas(terms.prompt, end.text))
-    return terms.last(joined(pieces), token_logprobs(end.details), result.prompt_tokens, end)
+    return terms.last(joined(pieces), end.details, result.prompt_tokens, end)
 
 
 def text_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

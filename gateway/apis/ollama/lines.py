@@ -8,9 +8,9 @@ from uuid import uuid4
 import anyio
 import orjson
 
-from engine import Finished, Text
-from gateway.apis.answers.shapes import ChosenLogprob
-from gateway.apis.answers.token_logprobs import token_logprobs
+from engine import Finished, Text, TokenDetail
+from gateway.apis.answers.pieces import HOLE, filled
+from gateway.apis.answers.token_logprobs import token_logprobs_in_pieces
 from gateway.apis.ollama.answer import (
     AnsweredCall,
     AnsweredMessage,
@@ -27,6 +27,9 @@ from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 LineT = TypeVar("LineT", bound=Line)
+
+_END = b"\n"
+"""End of a line."""
 
 
 class Piece(TypedDict, total=False):
@@ -72,13 +75,14 @@ class Terms(Generic[LineT]):
     loaded: float
     """Time at which its model was loaded."""
 
-    def line(self, piece: Piece, scored: Sequence[ChosenLogprob]) -> LineT:
-        """Return a line of a stream that goes on."""
-        line: Line = {"model": self.model, "created_at": now(), "done": False}
-        return self.shape(_with_scores(line, scored), piece)
+    def line(self, piece: Piece, details: Sequence[TokenDetail]) -> Iterator[bytes]:
+        """Return the JSON of a line of a stream that goes on, with the log-probabilities of its tokens, in pieces."""
+        return self._encoded({"model": self.model, "created_at": now(), "done": False}, piece, details)
 
-    def last(self, piece: Piece, scored: Sequence[ChosenLogprob], prompt_tokens: Sequence[int], end: Finished) -> LineT:
-        """Return the last line of a stream, or a whole answer."""
+    def last(
+        self, piece: Piece, details: Sequence[TokenDetail], prompt_tokens: Sequence[int], end: Finished
+    ) -> Iterator[bytes]:
+        """Return the JSON of the last line of a stream, or of a whole answer, in pieces as `line` does."""
         line: Line = {
             "model": self.model,
             "created_at": now(),
@@ -91,11 +95,12 @@ class Terms(Generic[LineT]):
             "eval_count": end.tokens,
             "eval_duration": nanoseconds(end.decode_seconds),
         }
-        return self.shape(_with_scores(line, scored), piece)
+        return self._encoded(line, piece, details)
 
-
-def _with_scores(line: Line, scored: Sequence[ChosenLogprob]) -> Line:
-    return {**line, "logprobs": list(scored)} if scored else line
+    def _encoded(self, line: Line, piece: Piece, details: Sequence[TokenDetail]) -> Iterator[bytes]:
+        if not details:
+            return filled(self.shape(line, piece))
+        return filled(self.shape({**line, "logprobs": HOLE}, piece), token_logprobs_in_pieces(details))
 
 
 def only_loaded(model: str, shape: Shape[LineT], reason: DoneReason) -> LineT:
@@ -110,26 +115,24 @@ class Lines(Generic[LineT]):
     def __init__(self, terms: Terms[LineT]) -> None:
         self._terms = terms
         self._reader = MessageReader(terms.prompt)
-        self._scores: list[ChosenLogprob] = []
+        self._unsent: list[TokenDetail] = []
+        """Tokens of text that the parser holds back. They belong to the next line."""
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterator[bytes]:
         """Yield the lines of all events."""
         for event in events:
-            self._scores += token_logprobs(event.details)
+            self._unsent += event.details
             ended = isinstance(event, Finished)
             for piece in [*self._reader.read(event.text), *(self._reader.finish() if ended else ())]:
-                yield encoded(self._terms.line(piece, self._take()))
+                yield from self._terms.line(piece, self._take())
+                yield _END
             if isinstance(event, Finished):
-                yield encoded(self._terms.last({}, self._take(), prompt_tokens, event))
+                yield from self._terms.last({}, self._take(), prompt_tokens, event)
+                yield _END
 
-    def _take(self) -> list[ChosenLogprob]:
-        taken, self._scores = self._scores, []
+    def _take(self) -> list[TokenDetail]:
+        taken, self._unsent = self._unsent, []
         return taken
-
-
-def encoded(line: object) -> bytes:
-    """Return an object as a line."""
-    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
 
 
 class MessageReader:

@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Literal, NotRequired
 
+import orjson
 from pydantic import ConfigDict, Field
 
 from engine import RequestError
@@ -16,7 +17,6 @@ from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.nested import refusal
 from gateway.apis.ollama.endpoint import LINES
 from gateway.apis.ollama.errors import OllamaError, error_line
-from gateway.apis.ollama.lines import encoded
 from gateway.apis.ollama.names import LATEST, find
 from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.reference import HOSTS, SCHEME, HubReference
@@ -158,13 +158,17 @@ class _PullLines:
         if self._state == "ended":
             return ()
         if news := await self._watcher.news():
-            return [encoded(_progress(at)) for at in news]
+            return [_line(_progress(at)) for at in news]
         self._state = "ended"
         return _statuses("verifying sha256 digest", "writing manifest", "success")
 
 
 def _statuses(*statuses: str) -> list[bytes]:
-    return [encoded({"status": status}) for status in statuses]
+    return [_line({"status": status}) for status in statuses]
+
+
+def _line(status: PullStatus) -> bytes:
+    return orjson.dumps(status, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _progress(at: DownloadProgress) -> PullStatus:

@@ -22,6 +22,7 @@ from engine import (
     TokenDetail,
     text_of,
 )
+from gateway.middleware.streams.blocks import BLOCK
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
@@ -171,6 +172,18 @@ async def test_log_probabilities_are_beside_their_text() -> None:
     other = {"token": "b", "logprob": -9999.0, "bytes": [98]}
     assert first["logprobs"] == [{"token": "a", "logprob": -0.5, "bytes": [97], "top_logprobs": [other]}]
     assert "logprobs" not in last
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_log_probabilities_of_many_tokens_are_sent_in_blocks(stream: bool) -> None:
+    """A stream has them in one line where the tokens of a call come together."""
+    details = (TokenDetail(97, b"a", -0.5, (Alternative(98, b"b", -1.0),) * 20),) * 200
+    engine = engine_of(lambda generation: generation.put(Finished(0, CALL, FinishReason.STOP, 200, 0, details)))
+    body = {**ASKED, "stream": stream, "tools": [ADD], "logprobs": True, "top_logprobs": 20}
+    reply = await post(app_of(engine), CHAT, body)
+    first, *_ = lines_of(reply) if stream else [reply.json]
+    assert len(first["logprobs"]) == 200
+    assert max(map(len, reply.bodies)) <= 2 * BLOCK
 
 
 @pytest.mark.parametrize(("path", "body"), [(CHAT, {"model": "tiny"}), (GENERATE, {"model": "tiny"})])
