@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine import TokenRun, all_plain
+from engine import RequestError, TokenRun, all_plain
 from gateway.apis.llama_server.prompts import MixedPrompt
 from gateway.middleware.caller import Caller
 from gateway.serving.served import Served
@@ -27,12 +27,20 @@ class TextTokens:
 class PromptReader:
     """Tokenises with the engine of a model, where clients take turns. Raises the errors of `Engine.tokenize`."""
 
-    def __init__(self, served: Served, caller: Caller) -> None:
+    def __init__(self, served: Served, caller: Caller, field: str = "prompt") -> None:
+        """Create a reader. `field` is the client's name of the field with the prompts, for errors."""
         self._engine = served.engine
         self._client = caller.client
+        self._field = field
 
     async def prompt(self, prompt: MixedPrompt) -> tuple[list[int], str]:
         """Return the tokens and the text of a prompt. A text at its beginning gets the tokens that begin a prompt."""
+        try:
+            return await self._read(prompt)
+        except RequestError as error:  # it names a field of `/tokenize` or `/detokenize`
+            raise RequestError(error.message, code=error.code, param=self._field, figures=error.figures) from error
+
+    async def _read(self, prompt: MixedPrompt) -> tuple[list[int], str]:
         ids: list[int] = []
         pieces: list[bytes] = []
         for at, part in enumerate(prompt):

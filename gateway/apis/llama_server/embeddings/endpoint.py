@@ -50,7 +50,7 @@ class NativeEmbeddingsEndpoints:
     async def _embed(self, call: Call[NativeEmbeddingCall]) -> tuple[Served, EmbeddingCall, EmbeddingResult]:
         asked, caller = call.prepared, call.caller
         served = await self._models.resolve(caller, asked.model, Task.EMBED)
-        reader = PromptReader(served, caller)
+        reader = PromptReader(served, caller, "content" if asked.native else "input")
         inputs = tuple([await _input(reader, one) for one in asked.inputs])
         request = EmbeddingRequest(id=caller.request_id, inputs=inputs)
         shaped = NormalizedEmbeddingCall(

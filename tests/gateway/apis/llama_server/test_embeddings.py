@@ -48,6 +48,12 @@ async def test_an_invalid_input_is_refused(body: object) -> None:
     assert (reply.status, reply.json["error"]["code"], engine.embeddings) == (400, 400, [])
 
 
+@pytest.mark.parametrize("field", ["input", "content"])
+async def test_a_token_that_the_model_has_not_names_the_field(field: str) -> None:
+    reply = await post(app_of(FakeEngine()), "/embedding", {field: [["a", 999]]})
+    assert (reply.status, reply.json["error"]["param"]) == (400, field)
+
+
 async def test_the_versioned_route_takes_the_same_inputs_where_the_answers_are_llama_servers() -> None:
     app = app_of(FakeEngine(), answers_like="llama-server")
     versioned = await post(app, "/v1/embeddings", {"input": ["a", 98], "model": "any"})

@@ -126,6 +126,12 @@ async def test_an_invalid_field_is_named(body: dict[str, Any], param: str) -> No
     assert engine.generations == []
 
 
+@pytest.mark.parametrize("prompt", [[999], ["a", 999], [["a", 999], "b"]])
+async def test_a_token_that_the_model_has_not_names_the_prompt(prompt: object) -> None:
+    reply = await post(app_of(FakeEngine()), PATH, {"prompt": prompt})
+    assert (reply.status, reply.json["error"]["param"]) == (400, "prompt")
+
+
 async def test_a_request_may_have_128_choices() -> None:
     engine = FakeEngine(finished)
     reply = await post(app_of(engine), PATH, {"prompt": ["a", "b"], "n": 64})
