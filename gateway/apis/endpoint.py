@@ -23,6 +23,8 @@ Described: TypeAlias = dict[str, Any]
 """An object in an OpenAPI document."""
 
 
+MODEL_PARAMETER: Described = {"name": "model", "in": "query", "schema": {"type": "string"}}
+"""Query parameter with the name of a model."""
 EVENTS = "text/event-stream"
 """Media type of server-sent events."""
 NO_SUCH_MODEL = frozenset({404})

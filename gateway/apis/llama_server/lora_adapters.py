@@ -7,12 +7,10 @@ from pydantic import Field, RootModel, field_validator
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Described, Endpoint, no_body
+from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
 from gateway.apis.fields.sampling import MAX_ADAPTERS, AdapterScale, each_once
 from gateway.serving.model import Model
 from gateway.serving.models import Models
-
-_MODEL: Described = {"name": "model", "in": "query", "schema": {"type": "string"}}
 
 
 class LoraAdapter(JsonObject):
@@ -85,7 +83,7 @@ def lora_adapters_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=no_body,
         handler=endpoints.list,
         answer=list[LoraAdapter],
-        query=(_MODEL,),
+        query=(MODEL_PARAMETER,),
         refusals=NO_SUCH_MODEL,
     )
     change = Endpoint(
@@ -97,7 +95,7 @@ def lora_adapters_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=prepare_scales,
         handler=endpoints.change,
         answer=ScalesChanged,
-        query=(_MODEL,),
+        query=(MODEL_PARAMETER,),
         refusals=NO_SUCH_MODEL,
     )
     return every, change

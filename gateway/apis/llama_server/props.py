@@ -5,15 +5,13 @@ from typing import Any, Literal
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Described, Endpoint, no_body
+from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
 from gateway.apis.fields.base import Fields
 from gateway.apis.llama_server.completion.request import NativeCompletionBody
 from gateway.apis.llama_server.generation_settings import GenerationSettings, generation_settings
 from gateway.apis.llama_server.options import NOT_ALLOWED, RouteOptions, refused
 from gateway.serving.models import Models
 from gateway.serving.served import Served
-
-_MODEL: Described = {"name": "model", "in": "query", "schema": {"type": "string"}}
 
 
 class DefaultSettings(JsonObject):
@@ -136,7 +134,7 @@ def props_endpoints(models: Models, options: RouteOptions, *, metrics: bool) -> 
         prepare=no_body,
         handler=endpoints.get,
         answer=Props,
-        query=(_MODEL,),
+        query=(MODEL_PARAMETER,),
         refusals=NO_SUCH_MODEL,
     )
     change = Endpoint(

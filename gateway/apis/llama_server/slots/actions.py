@@ -11,7 +11,7 @@ from typing import Any
 from engine import SlotAction
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Time
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Described, Endpoint
+from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, Call, Described, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.apis.llama_server.options import NOT_ALLOWED, RouteOptions, refused
 from gateway.middleware.errors import Problem, RefusedError
@@ -21,7 +21,6 @@ from gateway.serving.models import Models
 MOST_NAME_BYTES = 255
 _NAME = re.compile(r"\w[\w .+@-]*")
 """Names of files: no path leads out of the folder."""
-_MODEL: Described = {"name": "model", "in": "query", "schema": {"type": "string"}}
 _ACTION: Described = {
     "name": "action",
     "in": "query",
@@ -180,7 +179,7 @@ def slot_actions_endpoints(models: Models, options: RouteOptions) -> tuple[AnyEn
         handler=SlotActionsEndpoints(models, options).act,
         answer=_ANSWER,
         optional_body=True,
-        query=(_ACTION, _MODEL),
+        query=(_ACTION, MODEL_PARAMETER),
         refusals=NO_SUCH_MODEL | NOT_ALLOWED,
     )
     return (act,)

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 from engine import QueuedRequest, SlotInfo
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Time
-from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
 from gateway.apis.llama_server.options import NOT_ALLOWED, RouteOptions, refused
 from gateway.serving.models import Models
 from gateway.serving.served import Served
@@ -107,7 +107,8 @@ def slots_endpoints(models: Models, options: RouteOptions) -> tuple[AnyEndpoint,
         prepare=no_body,
         handler=endpoints.list,
         answer=list[Slot],
-        refusals=NOT_ALLOWED,
+        query=(MODEL_PARAMETER,),
+        refusals=NO_SUCH_MODEL | NOT_ALLOWED,
     )
     queue = Endpoint(
         method="GET",
@@ -118,6 +119,7 @@ def slots_endpoints(models: Models, options: RouteOptions) -> tuple[AnyEndpoint,
         prepare=no_body,
         handler=endpoints.queue,
         answer=QueueList,
-        refusals=NOT_ALLOWED,
+        query=(MODEL_PARAMETER,),
+        refusals=NO_SUCH_MODEL | NOT_ALLOWED,
     )
     return slots, queue

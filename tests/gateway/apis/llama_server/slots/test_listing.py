@@ -41,6 +41,14 @@ def wait_in_queue(generation: FakeGeneration) -> None:
     generation.has_started = False
 
 
+@pytest.mark.parametrize("path", ["/slots", "/slots/queue"])
+async def test_another_model_is_not_found(path: str) -> None:
+    app = app_of(FakeEngine())
+    reply = await AsgiCall(app, path, method="GET", query="model=other").run()
+    assert (reply.status, reply.json["error"]["reason"]) == (404, "model_not_found")
+    assert (await AsgiCall(app, path, method="GET", query="model=tiny").run()).status == 200
+
+
 async def slots_of(app: ASGIApp, path: str = "/slots", **headers: str) -> list[dict[str, Any]]:
     slots: list[dict[str, Any]] = (await AsgiCall(app, path, method="GET", headers=headers).run()).json
     return slots
