@@ -10,7 +10,14 @@ from gateway.apis.fields.nested import refusal
 from gateway.apis.openai.responses.answer import Deleted, ItemList, Response
 from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.encoded import EncodedItem
-from gateway.apis.openai.responses.store.pages import PAGE_PARAMETERS, item_list, page_of, read_page
+from gateway.apis.openai.responses.store.pages import (
+    INCLUDE_PARAMETER,
+    PAGE_PARAMETERS,
+    item_list,
+    page_of,
+    read_include,
+    read_page,
+)
 from gateway.apis.openai.responses.store.store import ResponseStore, not_found
 
 _NOT_STORED = frozenset({404})
@@ -32,9 +39,16 @@ class StoredResponsesEndpoints:
         self._background = background
 
     async def get(self, call: Call[None]) -> JsonReply[Response]:
-        """Return a response in its current state. Raises `RequestError` for `stream`: events are streamed only once."""
-        if call.http.query_params.get("stream", "false").lower() not in {"false", "0"}:
-            raise refusal("stream", "is not supported here: a response is streamed once, where it is created")
+        """Return a response in its current state.
+
+        Raises `RequestError` for `stream` and `starting_after`, because events are streamed only once.
+        """
+        query = call.http.query_params
+        read_include(query)
+        streams = query.get("stream", "false").lower() not in {"false", "0"}
+        if streams or "starting_after" in query:
+            reason = "is not supported here: a response is streamed once, where it is created"
+            raise refusal("stream" if streams else "starting_after", reason)
         owner, response_id = _named(call)
         if (running := await self._background.find(owner, response_id)) is not None:
             return JsonReply(running.answer.content().fragment())
@@ -89,7 +103,7 @@ def stored_responses_endpoints(store: ResponseStore, background: BackgroundRespo
             prepare=no_body,
             handler=endpoints.get,
             answer=Response,
-            query=(_STREAM_PARAMETER,),
+            query=(_STREAM_PARAMETER, INCLUDE_PARAMETER),
             refusals=_NOT_STORED,
         ),
         Endpoint(

@@ -120,11 +120,27 @@ async def test_an_invalid_page_is_refused(query: str) -> None:
     assert (reply.status, reply.json["error"]["param"]) == (400, query.partition("=")[0])
 
 
-async def test_a_stored_response_cannot_be_streamed_again() -> None:
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [("stream=true", "stream"), ("starting_after=3", "starting_after"), ("stream=true&starting_after=3", "stream")],
+)
+async def test_a_stored_response_cannot_be_streamed_again(query: str, param: str) -> None:
     app = app_of(chatting(answering("Hello")))
     path = f"{PATH}/{(await post(app, PATH, {'input': 'Hi'})).json['id']}"
-    reply = await AsgiCall(app, path, method="GET", query="stream=true").run()
-    assert (reply.status, reply.json["error"]["param"]) == (400, "stream")
+    reply = await AsgiCall(app, path, method="GET", query=query).run()
+    assert (reply.status, reply.json["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [("include=foo", 400), ("include[]=foo", 400), ("include=message.output_text.logprobs&stream=false", 200)],
+)
+async def test_a_stored_response_is_asked_for_parts_that_there_are(query: str, status: int) -> None:
+    app = app_of(chatting(answering("Hello")))
+    path = f"{PATH}/{(await post(app, PATH, {'input': 'Hi'})).json['id']}"
+    reply = await AsgiCall(app, path, method="GET", query=query).run()
+    assert reply.status == status
+    assert status == 200 or reply.json["error"]["param"] == "include"
 
 
 async def test_a_foreground_response_cannot_be_cancelled() -> None:
