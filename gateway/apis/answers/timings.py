@@ -40,8 +40,9 @@ def timings(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Timin
 class RunningTimings:
     """Times of one choice of a stream until now. The request asks the engine for `progress` and `token_ids`."""
 
-    def __init__(self) -> None:
-        self._predicted = 0
+    def __init__(self, *, echoed: int = 0) -> None:
+        """Begin without times. `echoed` counts the tokens of a prompt that the output begins with."""
+        self._predicted = -echoed
         self._cached = self._processed = 0
         self._prompt_seconds = 0.0
 
@@ -59,14 +60,14 @@ class RunningTimings:
         }
 
     def add(self, tokens: int) -> None:
-        """Count generated tokens."""
+        """Count tokens of the output."""
         self._predicted += tokens
 
     def timings(self, decode_seconds: float) -> Timings:
         """Return the times after decode steps of that duration."""
-        costs = self._prompt_seconds, decode_seconds
+        costs, predicted = (self._prompt_seconds, decode_seconds), max(0, self._predicted)
         return timings(
-            [self._processed], [Finished(0, "", FinishReason.LENGTH, self._predicted, self._cached, (), None, *costs)]
+            [self._processed], [Finished(0, "", FinishReason.LENGTH, predicted, self._cached, (), None, *costs)]
         )
 
 

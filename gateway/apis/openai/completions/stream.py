@@ -32,14 +32,14 @@ class CompletionChunks:
         self._options = options
         self._ids = ids
         self._logprobs: defaultdict[int, LegacyLogprobsEncoder] = defaultdict(LegacyLogprobsEncoder)
-        self._running: defaultdict[int, RunningTimings] = defaultdict(RunningTimings)
+        self._running: dict[int, RunningTimings] = {}
         self._begun: set[int] = set()
         self._ends: list[Finished] = []
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterator[bytes]:
         """Yield a chunk for each event. With `include_usage`, the usage follows the last choice."""
         for event in events:
-            running = self._running[event.choice]
+            running = self._running.get(event.choice) or self._start(event.choice, prompt_tokens)
             progress = running.read(event) if isinstance(event, Text) else None
             if progress is not None and not self._options.return_progress:
                 continue
@@ -55,6 +55,11 @@ class CompletionChunks:
                 yield from self._end(prompt_tokens)
             else:
                 yield extras + self._tail
+
+    def _start(self, choice: int, prompt_tokens: Sequence[int]) -> RunningTimings:
+        echoed = prompt_tokens[choice // self._options.n] if self._options.echo else 0
+        self._running[choice] = running = RunningTimings(echoed=echoed)
+        return running
 
     def _extras(self, event: Text | Finished, progress: PromptProgress | None) -> bytes:
         """Return the end of the parts, and the requested fields of their chunk."""

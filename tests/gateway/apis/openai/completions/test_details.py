@@ -7,7 +7,18 @@ import anyio
 import orjson
 import pytest
 
-from engine import Alternative, EngineFault, Finished, FinishReason, Infill, PromptText, RequestError, Text, TokenDetail
+from engine import (
+    Alternative,
+    EngineFault,
+    Finished,
+    FinishReason,
+    Infill,
+    PromptProgress,
+    PromptText,
+    RequestError,
+    Text,
+    TokenDetail,
+)
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import BOS, CONTROL, MODEL, FakeEngine, FakeGeneration
@@ -163,6 +174,25 @@ def score(generation: FakeGeneration) -> None:
         logprobs: tuple[float, ...] = ((), (-0.5, -0.5, -0.5), (-0.75, -0.75))[choice % 3]
         told = tuple(TokenDetail(1, b"t", logprob) for logprob in logprobs)
         generation.put(Finished(choice, f"a{choice}", FinishReason.STOP, len(told) + 1, 0, echoed + told))
+
+
+@pytest.mark.parametrize("echo", [False, True])
+async def test_the_times_of_each_chunk_count_generated_tokens_only(echo: bool) -> None:
+    def script(generation: FakeGeneration) -> None:
+        prompt = (TokenDetail(97, b"a"), TokenDetail(98, b"b")) if generation.request.echo else ()
+        for choice in range(2):
+            generation.put(
+                Text(choice, "", progress=PromptProgress(2, 0, 2, 0.5)),
+                Text(choice, "abc", (*prompt, TokenDetail(99, b"c")), 0.25),
+                Text(choice, "de", (TokenDetail(100, b"d"), TokenDetail(101, b"e")), 0.5),
+                Finished(choice, "", FinishReason.LENGTH, 3, 0),
+            )
+
+    body = {"prompt": "ab", "n": 2, "echo": echo, "stream": True, "timings_per_token": True, "return_progress": True}
+    reply = await post(app_of(FakeEngine(script)), PATH, body)
+    events = [orjson.loads(event[6:]) for event in reply.content.split(b"\n\n") if event.startswith(b"data: {")]
+    counts = [event["timings"]["predicted_n"] for event in events if "timings" in event]
+    assert counts == [0, 1, 3] * 2
 
 
 @pytest.mark.parametrize("echo", [False, True])
