@@ -52,9 +52,12 @@ def mean_logprob(details: Sequence[TokenDetail]) -> float:
 
 
 def _alternatives(detail: TokenDetail) -> dict[str, float | None]:
-    """Return the likeliest alternatives and the token itself. Of two with the same text, the first one counts."""
+    """Return the likeliest alternatives and the token itself. Of two with the same text, the first one counts.
+
+    The token has its text in the choice everywhere, which may lack a space or a control token's name.
+    """
     alternatives: dict[str, float | None] = {}
     places: tuple[Alternative | TokenDetail, ...] = (*detail.top, detail)
     for one in places:
-        alternatives.setdefault(token_text(one.piece), one.logprob)
+        alternatives.setdefault(token_text(detail.piece if one.id == detail.id else one.piece), one.logprob)
     return alternatives

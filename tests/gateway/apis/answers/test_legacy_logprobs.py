@@ -65,6 +65,15 @@ def test_the_likelier_of_alternatives_with_equal_text_is_shown() -> None:
     assert encoded([TokenDetail(2, b"a", -2.0, tops)])["top_logprobs"] == [{"a": -0.5}]
 
 
+@pytest.mark.parametrize(("shown", "name"), [(b"Once", b" Once"), (b"", b"<end>")])
+def test_a_token_that_is_shown_in_part_is_one_entry(shown: bytes, name: bytes) -> None:
+    """The echo of a text has no space before its first word, and a hidden control token has no text."""
+    tops = (Alternative(3, b" The", -0.125), Alternative(2, name, -0.5))
+    whole = encoded([TokenDetail(2, shown, -0.5, tops)])
+    assert whole["tokens"] == [shown.decode()]
+    assert whole["top_logprobs"] == [{" The": -0.125, shown.decode(): -0.5}]
+
+
 def test_token_text_is_the_text_or_the_escaped_bytes() -> None:
     assert token_text("ж".encode()) == "ж"
     assert token_text(b"\xe2\x80") == "bytes:\\xe2\\x80"
