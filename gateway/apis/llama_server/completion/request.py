@@ -36,10 +36,7 @@ def _biases(value: object) -> tuple[Bias, ...]:
 
 def _pair(pair: object) -> Bias:
     match pair:
-        case (int() | str() as token, int() | float() | False as bias) | [
-            int() | str() as token,
-            int() | float() | False as bias,
-        ] if token is not True and bias is not True:
+        case [int() | str() as token, int() | float() as bias] if token is not True and bias is not True:
             known = int(token) if isinstance(token, str) and token.isascii() and token.isdigit() else token
             if isinstance(known, int) and not 0 <= known <= MAX_INT:
                 raise ValueError(f"has the token id {known}, which no model has")
