@@ -10,7 +10,6 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
-from gateway.keys.memory_store import MemoryKeyStore
 from gateway.keys.sql_store import SqlKeyStore
 from gateway.keys.store import KeyStore
 from gateway.storage.database import StorageError
@@ -18,6 +17,7 @@ from gateway.storage.place import open_database
 from gateway.storage.postgres import PostgresDatabase
 from tests.gateway.keys.conformance import CASES, Case, Open
 from tests.gateway.keys.crowd import edit_at_once
+from tests.gateway.keys.memory_store import MemoryKeyStore
 from tests.postgres import programs, serving_postgres
 
 pytestmark = pytest.mark.anyio

@@ -9,9 +9,9 @@ import anyio
 import pytest
 
 from gateway.keys.key import Key, KeyLimits
-from gateway.keys.memory_store import MemoryKeyStore
 from gateway.keys.ring import KeyRing
 from gateway.keys.secret import hash_of
+from tests.gateway.keys.memory_store import MemoryKeyStore
 
 pytestmark = pytest.mark.anyio
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gateway.keys.key import Key, KeyLimits
-from gateway.keys.memory_store import MemoryKeyStore
 from gateway.keys.ring import KeyRing
 from gateway.keys.secret import hash_of
 from gateway.keys.sql_store import SqlKeyStore
 from gateway.keys.store import KeyStore, KeyStoreError
 from gateway.storage.place import open_database
+from tests.gateway.keys.memory_store import MemoryKeyStore
 
 NUMBER = st.none() | st.integers(1, 10**15)
 TEXT = st.text(st.characters(exclude_categories=["C"]), min_size=1, max_size=5)

@@ -9,7 +9,6 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.keys.key import Key
-from gateway.keys.memory_store import MemoryKeyStore
 from gateway.keys.ring import KeyRing
 from gateway.keys.secret import hash_of
 from gateway.middleware.authentication import Authenticator
@@ -21,6 +20,7 @@ from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.application import app_of, app_with_keys
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.fake_engine import FakeEngine
+from tests.gateway.keys.memory_store import MemoryKeyStore
 from tests.gateway.middleware.exchange import Exchange, part
 from tests.gateway.server.apps import OK, chunk, hello
 from tests.gateway.server.sockets import get, serving

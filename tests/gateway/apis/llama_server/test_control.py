@@ -10,13 +10,13 @@ from starlette.types import ASGIApp
 
 from engine import Finished, FinishReason, Text
 from gateway.keys.key import Key
-from gateway.keys.memory_store import MemoryKeyStore
 from gateway.keys.ring import KeyRing
 from gateway.keys.secret import hash_of
 from tests.gateway.application import app_of, app_with_keys
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration
+from tests.gateway.keys.memory_store import MemoryKeyStore
 
 pytestmark = pytest.mark.anyio
 

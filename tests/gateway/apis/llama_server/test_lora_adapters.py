@@ -8,12 +8,12 @@ import pytest
 from starlette.types import ASGIApp
 
 from gateway.keys.key import Key
-from gateway.keys.memory_store import MemoryKeyStore
 from gateway.keys.ring import KeyRing
 from gateway.keys.secret import hash_of
 from tests.gateway.application import app_of, app_with_keys
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.fake_engine import FakeEngine
+from tests.gateway.keys.memory_store import MemoryKeyStore
 
 pytestmark = pytest.mark.anyio
 

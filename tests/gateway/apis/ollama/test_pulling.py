@@ -11,13 +11,13 @@ import pytest
 from gateway.hub.errors import MISSING, HubError
 from gateway.hub.pulled import LIST
 from gateway.keys.key import Key, KeyLimits
-from gateway.keys.memory_store import MemoryKeyStore
 from gateway.keys.ring import KeyRing
 from gateway.keys.secret import hash_of
 from gateway.pulls.downloads import MAX_DOWNLOADS
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine
+from tests.gateway.keys.memory_store import MemoryKeyStore
 from tests.gateway.pulls_on_fakes import DIGEST, SIZE, Pulling, pulling
 
 pytestmark = pytest.mark.anyio

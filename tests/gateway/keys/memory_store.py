@@ -1,4 +1,4 @@
-"""Key store in memory, for tests: the same behavior as that of the databases, and failures on demand."""
+"""Key store in memory: the same behavior as that of the databases, and failures on demand."""
 
 import time
 from collections.abc import Callable
