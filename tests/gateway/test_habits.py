@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine import EngineConfig
+from gateway.apis.llama_server.completion.samplers import read_samplers
 from gateway.cli import SettingsError, read_settings
 from gateway.habits import ALIASES, CONVERTED, SWITCHES
 from gateway.llama_server_flags import ALWAYS, answers
@@ -32,6 +33,11 @@ def complaint(*flags: str) -> str:
     text = str(caught.value)
     assert "\n" not in text
     return text
+
+
+def test_letters_of_samplers_are_those_of_requests() -> None:
+    letters = "edskypmxt"
+    assert read("--sampler-seq", letters).samplers == tuple(read_samplers(letters))
 
 
 def test_every_flag_of_llama_server_is_understood_or_answered() -> None:
