@@ -162,4 +162,5 @@ class MessagesBody(SamplingFields, PromptFields):
             default_max_tokens=self.max_tokens,
             stream=self.stream,
             stop=(*request.stop, *self.stop_sequences),
+            given=request.given | {"stop"} if "stop_sequences" in self.model_fields_set else request.given,
         )

@@ -92,6 +92,21 @@ async def test_a_whole_message_has_anthropics_shape() -> None:
     assert request.prompts == ("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n",)
 
 
+@pytest.mark.parametrize(
+    ("fields", "stop"),
+    [
+        ({}, ("END",)),
+        ({"stop_sequences": ["."]}, (".",)),
+        ({"stop_sequences": []}, ()),
+        ({"stop_sequences": ["."], "stop": "!"}, ("!", ".")),
+    ],
+)
+async def test_stop_sequences_replace_the_operators_stop_strings(fields: dict[str, Any], stop: tuple[str, ...]) -> None:
+    engine = engine_of()
+    await post(app_of(engine, stop=("END",)), PATH, {**BODY, **fields})
+    assert engine.generations[0].request.stop == stop
+
+
 async def test_a_stream_has_anthropics_events() -> None:
     start, *middle, delta, stop = await ask(says("a", "b"), stream=True)
     assert (start["type"], start["message"]["content"], start["message"]["stop_reason"]) == ("message_start", [], None)
