@@ -88,21 +88,28 @@ class LedgerQueue:
         self._added.set()
         return number
 
-    async def make(self, change: Change) -> None:
+    async def make(self, change: Change, undo: Callable[[], None]) -> None:
         """Make a change, and wait until it is made.
 
+        Args:
+            change: the change.
+            undo: undoes it. Called if the change was tried, but its request cannot use it: it may have been made.
+
         Raises:
-            LedgersUnavailableError: it is unknown whether it was made. It will not be made later.
+            LedgersUnavailableError: the database cannot be used. The change will not be made later.
         """
         if self._failing:
             raise LedgersUnavailableError
-        number = self.add(change)
+        number, answered = self.add(change), False
         try:
             with anyio.move_on_after(PATIENCE):
                 await change.ended.wait()
+            answered = change.made
         finally:
             self._changes.pop(number, None)
-        if not change.made:
+            if not answered:
+                undo()  # also if the request was cancelled together with its answer
+        if not answered:
             raise LedgersUnavailableError
 
     async def emptied(self) -> None:

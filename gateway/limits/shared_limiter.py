@@ -153,12 +153,9 @@ class SharedLimiter(Limiter):
             self._queue.add(change)
             return
         try:
-            await self._queue.make(change)
+            await self._queue.make(change, undo=partial(self._settle, key, reservation, 0))
         except LedgersUnavailableError:
             raise RefusedError(UNAVAILABLE) from None
-        finally:
-            if not change.made:
-                self._settle(key, reservation, 0)  # it may have been admitted
         self._conclude(key, bound, *answers[0])
 
     def _conclude(self, key: Key, bound: int, refused: str | None, remaining: int, wait: int, *levels: object) -> None:

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from typing_extensions import override
 
-from gateway.limits import ledger_queue
+from gateway.limits import ledger_queue, shared_schema
 from gateway.limits.shared_limiter import SharedLimiter
 from gateway.middleware.errors import RefusedError
 from gateway.storage.database import Batches, Call, Rows, StorageError
@@ -243,6 +243,47 @@ async def test_without_its_database_a_key_with_limits_is_refused_at_once(
             database.up = True
     problem = caught.value.problem
     assert (problem.status, problem.code, problem.headers["x-should-retry"]) == (503, "limits_unavailable", "true")
+
+
+class Cancelling(Down):
+    """A database that is up. A request is cancelled in the moment in which its admission is answered."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = True
+        self.request = anyio.CancelScope()
+
+    @override
+    async def batch(self, calls: Sequence[Call]) -> list[Rows]:
+        answers = await super().batch(calls)
+        self.request.cancel()
+        return answers
+
+
+async def test_a_request_that_is_cancelled_with_its_admission_gives_its_reservation_back() -> None:
+    database, record = Cancelling(), record_of(KEY)
+    limiter = limiter_on(database, VirtualClock())
+    with anyio.fail_after(20):
+        async with limiter.open():
+            with database.request:
+                async with limiter.admitted(record, 10):
+                    pytest.fail("the request was not cancelled")
+            await until_settled(limiter)
+    assert [(statement, values[1]) for statement, values in database.calls] == [
+        (shared_schema.ADMIT, record.id),
+        (shared_schema.SETTLE, record.id),
+    ]
+
+
+async def test_requests_that_are_refused_while_the_database_is_down_leave_nothing_to_send() -> None:
+    limiter = limiter_on(Down(), VirtualClock())
+    with anyio.fail_after(20):
+        async with limiter.open():
+            for _ in range(5):
+                with pytest.raises(RefusedError):
+                    async with limiter.admitted(record_of(KEY), 10):
+                        pass
+            assert len(limiter._queue._changes) == 1, "only the first one was sent"
 
 
 async def test_without_its_database_no_response_waits_for_its_charge(monkeypatch: pytest.MonkeyPatch) -> None:
