@@ -174,7 +174,7 @@ RULES: dict[str, set[str]] = {
         "pydantic",
         "pydantic_core",
     },
-    "gateway.apis.fields.tools": {"gateway.apis.fields", "gateway.chat.tools", "orjson"},
+    "gateway.apis.fields.tools": {"gateway.apis.fields", "gateway.chat.tools", "orjson", "pydantic"},
     "gateway.apis.answers": {
         "gateway.apis.answers",
         "gateway.middleware.streams.blocks",

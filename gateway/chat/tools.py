@@ -16,7 +16,7 @@ class Tool:
     description: str | None = None
     """Description for the model, if the request has one."""
     parameters: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
-    """JSON schema of the arguments, which form an object."""
+    """JSON schema of the arguments, which form an object. Its `required`, if it has one, is a list of strings."""
     strict: bool = False
     """Force the arguments to match the schema, even where the model is free to call or not."""
     custom: bool = False

@@ -1,9 +1,10 @@
 """Checks of the tools of a request that the APIs share."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import orjson
+from pydantic import AfterValidator
 
 from gateway.apis.fields.nested import refusal
 from gateway.chat.tools import Named, Tool, ToolChoice
@@ -14,6 +15,9 @@ MAX_TOOLS = 128
 MAX_PROPERTIES = 2**14
 """Maximum of properties in the parameters of all tools. The gateway looks at each where it reads the calls."""
 
+_NULLABLE = frozenset({"type", "properties", "required"})
+"""Keywords for which `null` means that they are not given: some encoders write it for empty arrays and objects."""
+
 
 def encodable(schema: dict[str, Any]) -> dict[str, Any]:
     """Return a schema that can be encoded as JSON. Raises `ValueError`."""
@@ -22,6 +26,20 @@ def encodable(schema: dict[str, Any]) -> dict[str, Any]:
     except orjson.JSONEncodeError as error:
         raise ValueError("is nested too deeply") from error
     return schema
+
+
+def _object_schema(schema: dict[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in encodable(schema).items() if value is not None or name not in _NULLABLE}
+    kinds, required = given.get("type", "object"), given.get("required", [])
+    if kinds != "object" and not (isinstance(kinds, list) and "object" in kinds):
+        raise ValueError('type should be "object"')
+    if not isinstance(required, list) or not all(isinstance(name, str) for name in required):
+        raise ValueError("required should be an array of strings")
+    return given
+
+
+ParametersSchema: TypeAlias = Annotated[dict[str, Any], AfterValidator(_object_schema)]
+"""JSON schema of a tool's arguments, which form an object."""
 
 
 def check_tools(tools: Sequence[Tool], choice: ToolChoice, *, offered: str, chosen: str) -> None:

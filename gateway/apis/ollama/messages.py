@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from gateway.apis.fields.nested import Nested, read_nested
 from gateway.apis.fields.parts import MAX_PARTS
-from gateway.apis.fields.tools import MAX_TOOLS, encodable
+from gateway.apis.fields.tools import MAX_TOOLS, ParametersSchema, encodable
 from gateway.chat.template_capabilities import TemplateMessage
 from gateway.chat.tools import Tool
 
@@ -53,9 +53,7 @@ class OllamaFunction(Nested):
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_.-]{1,64}$")
     description: str | None = None
-    parameters: Annotated[dict[str, Any], AfterValidator(encodable)] = Field(
-        default_factory=lambda: {"type": "object", "properties": {}}
-    )
+    parameters: ParametersSchema = Field(default_factory=lambda: {"type": "object", "properties": {}})
 
 
 class OllamaTool(Nested):

@@ -99,7 +99,7 @@ def arguments(tool: Tool) -> str:
         RequestError: as in `json_text`.
     """
     if tool.grammar is None:
-        schema = {"type": "object", "properties": {}, **tool.parameters}
+        schema = {"properties": {}, **tool.parameters, "type": "object"}
         return json_value(strict_schema(schema) if tool.strict else schema)
     (name,) = tool.parameters["required"]
     return f"{json.dumps(f'{{{json.dumps(name)}: ')} {json_text(tool.grammar)} {json.dumps('}')}"

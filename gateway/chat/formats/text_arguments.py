@@ -40,10 +40,11 @@ def listed_arguments(rules: Rules, tool: Tool, argument: Callable[[str, Mapping[
         argument: returns the expression for an argument of this name and schema.
         comma: the text between two arguments.
     """
+    needed = frozenset(tool.parameters.get("required", ()))
     required: list[str] = []
     optional: list[str] = []
     for name, schema in argument_schemas(tool).items():
-        (required if name in tool.parameters.get("required", ()) else optional).append(argument(name, schema))
+        (required if name in needed else optional).append(argument(name, schema))
     firsts, rest = [], ""
     for expression in reversed(optional):
         firsts.append(f"{expression} {rest}")
@@ -67,6 +68,7 @@ def text_arguments(rules: Rules, tool: Tool, opening: Opening, closing: str, lin
         RequestError: if a strict schema limits text in a way that cannot be enforced without quotes.
     """
     types_of = signature(tool).types_of
+    required = frozenset(tool.parameters.get("required", ()))
     written = []
     for name, schema in argument_schemas(tool).items():
         types = types_of(name)
@@ -77,7 +79,7 @@ def text_arguments(rules: Rules, tool: Tool, opening: Opening, closing: str, lin
         if not forms or (head != json_head and types != {"string"}):
             forms.append(f"{rules.text(*json_head)} {json_value(schema)} {rules.text(line, closing)}")
         argument = either(forms)
-        written.append(argument if name in tool.parameters.get("required", ()) else f"{argument}?")
+        written.append(argument if name in required else f"{argument}?")
     return " ".join(written)
 
 

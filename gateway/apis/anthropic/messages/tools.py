@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from gateway.apis.anthropic.messages.blocks import CacheControl
 from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
-from gateway.apis.fields.tools import MAX_TOOLS, encodable
+from gateway.apis.fields.tools import MAX_TOOLS, ParametersSchema
 from gateway.chat.tools import Named, Tool, ToolChoice
 
 
@@ -17,7 +17,7 @@ class ClientTool(Nested):
     type: Literal["custom"] = "custom"
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")
     description: str | None = None
-    input_schema: Annotated[dict[str, Any], AfterValidator(encodable)]
+    input_schema: ParametersSchema
     strict: bool = False
     cache_control: CacheControl | None = None
     input_examples: list[dict[str, Any]] | None = Field(None, description="Has no effect.")

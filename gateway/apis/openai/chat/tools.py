@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from engine import Grammar
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
-from gateway.apis.fields.tools import MAX_TOOLS, check_tools, encodable
+from gateway.apis.fields.tools import MAX_TOOLS, ParametersSchema, check_tools
 from gateway.apis.openai.custom_format import CustomGrammar, CustomTextFormat
 from gateway.chat.custom_inputs import custom_tool
 from gateway.chat.tools import Named, Tool, ToolChoice
@@ -23,7 +23,7 @@ class FunctionObject(Nested):
 
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
     description: str | None = None
-    parameters: Annotated[dict[str, Any], AfterValidator(encodable)] = Field(default_factory=lambda: NO_PARAMETERS)
+    parameters: ParametersSchema = Field(default_factory=lambda: NO_PARAMETERS)
     strict: bool = False
 
     def tool(self) -> Tool:

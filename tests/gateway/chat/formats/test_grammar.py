@@ -235,6 +235,15 @@ def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabula
     assert not allowed("false", "five")
 
 
+def test_arguments_are_an_object_also_if_their_schema_allows_other_types(vocabulary: Vocabulary) -> None:
+    tool = Tool("get_weather", parameters={"type": ["string", "object"]})
+    grammar = _format("hermes", vocabulary).grammar([tool], "required", parallel=False, thinking=False)
+    assert grammar is not None
+    call = call_text("hermes", CALLS["hermes"][0])
+    assert vocabulary.allows(grammar, call)
+    assert not vocabulary.allows(grammar, call.replace('{"city": "Oslo"}', '"Oslo"'))
+
+
 def test_a_required_call_without_a_tool_is_refused() -> None:
     for choice in ("required", Named("rm")):
         with pytest.raises(RequestError) as caught:
