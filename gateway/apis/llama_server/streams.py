@@ -15,6 +15,7 @@ from gateway.middleware.streams.resumable import ResumableStreams
 from gateway.middleware.streams.sse import EventStream
 
 MAX_NAMES = 1024
+_MOST_DIGITS = 18
 _NAME: Described = {"name": "conv_id", "in": "query", "required": True, "schema": {"type": "string", "minLength": 1}}
 _FROM: Described = {"name": "from", "in": "query", "schema": {"type": "integer", "minimum": 0, "default": 0}}
 
@@ -52,7 +53,7 @@ class StreamsEndpoints:
         if stream is None:
             raise _refused(HTTPStatus.NOT_FOUND, "Stream not found or expired", "stream_not_found", "conv_id")
         start = call.http.query_params.get("from") or "0"
-        if not (start.isascii() and start.isdigit()):
+        if not (start.isascii() and start.isdigit() and len(start) <= _MOST_DIGITS):
             raise _refused(HTTPStatus.BAD_REQUEST, "Invalid 'from' offset", "invalid_value", "from")
         stream.check(int(start))
         return stream.reader(int(start))

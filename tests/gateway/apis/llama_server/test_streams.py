@@ -198,7 +198,7 @@ async def test_old_bytes_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await read(app, f"{QUERY}&from={size - 20}")).content.endswith(b"data: [DONE]\n\n")
 
 
-@pytest.mark.parametrize("query", ["", "conv_id=", f"{QUERY}&from=-1", f"{QUERY}&from=x"])
+@pytest.mark.parametrize("query", ["", "conv_id=", f"{QUERY}&from=-1", f"{QUERY}&from=x", f"{QUERY}&from={'9' * 4400}"])
 async def test_wrong_parameters_are_a_400(query: str) -> None:
     async with serving(FakeEngine()) as app:
         await asking(app).run()
