@@ -39,7 +39,7 @@ def read_tools(value: object) -> tuple[ClientTool, ...]:
         raise ValueError(f"should be an array of at most {MAX_TOOLS} tools")
     for at, tool in enumerate(value):
         kind = tool.get("type", "custom") if isinstance(tool, dict) else "custom"
-        if kind not in {"custom", None}:
+        if kind not in ("custom", None):  # of any type, also one without a hash
             raise refusal(f"tools[{at}].type", "this server runs no tools; describe one that the client runs")
     return tuple(read_nested(ClientTool, tool, f"tools[{at}]") for at, tool in enumerate(value))
 

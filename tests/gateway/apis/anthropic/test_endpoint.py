@@ -269,6 +269,13 @@ async def test_other_failures_before_routing_have_the_shape_too() -> None:
     assert (reply.status, reply.json["error"]["type"]) == (404, "not_found_error")
 
 
+@pytest.mark.parametrize("kind", ["web_search_20250305", [], {}, ["custom"], 5, True])
+async def test_a_tool_of_another_type_is_refused_by_its_place(kind: object) -> None:
+    reply = await post(app_of(engine_of()), PATH, {**BODY, "tools": [{**ADD, "type": kind}]})
+    assert reply.status == 400
+    assert reply.json["error"]["message"].startswith("tools[0].type: this server runs no tools")
+
+
 async def test_unknown_fields_are_refused_unless_the_client_names_a_beta() -> None:
     body = {**BODY, "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi", "new": 1}]}]}
     reply = await post(app_of(engine_of()), PATH, body)
