@@ -67,6 +67,8 @@ class TemplateCapabilities:
 
         They are appended to a first message of the role `system` or `developer`, else put before all messages.
         """
+        if not messages:
+            return [{"role": "system" if self.system else "user", "content": instructions}]
         first, *others = messages
         if first["role"] in {"system", "developer"}:
             return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *others]

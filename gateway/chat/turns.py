@@ -33,7 +33,7 @@ def _variations(conversation: Conversation) -> Iterator[Conversation]:
     turn, which an edit replaces; and where the answer begins, which a later prompt may show otherwise.
     """
     messages = conversation.messages
-    for at in sorted({_first(conversation), _last_turn(conversation)}):
+    for at in sorted({_first(conversation), _last_turn(conversation)}) if messages else ():
         changed = {**messages[at], "content": _OTHER + (messages[at]["content"] or "")}
         yield replace(conversation, messages=(*messages[:at], changed, *messages[at + 1 :]))
     if conversation.open_answer and not conversation.continue_final:

@@ -80,6 +80,8 @@ def test_reasoning_alone_has_a_second_name() -> None:
         (TemplateCapabilities(), ["user"], ["system: Call!", "user: user"]),
         (TemplateCapabilities(system=False), ["user", "user"], ["user: Call!\n\nuser", "user: user"]),
         (TemplateCapabilities(system=False), ["assistant"], ["system: Call!", "assistant: assistant"]),
+        (TemplateCapabilities(), [], ["system: Call!"]),
+        (TemplateCapabilities(system=False), [], ["user: Call!"]),
     ],
 )
 def test_instructions_find_their_place(

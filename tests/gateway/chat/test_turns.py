@@ -63,6 +63,11 @@ def test_instructions_alone_are_the_last_turn() -> None:
     ]
 
 
+def test_a_conversation_without_messages_has_only_the_turn_of_the_answer() -> None:
+    answer = "{% if add_generation_prompt %}<assistant>{% endif %}"
+    assert parts(f"<begin>{answer}") == ["<begin>", "<assistant>"]
+
+
 def test_a_variation_that_the_template_refuses_gives_no_turn() -> None:
     assert parts(FRAGILE, ASKED) == ["<user>One?", "<assistant>"]
 
