@@ -119,9 +119,11 @@ def _keep_alive(value: object) -> object:
     return -seconds if value.startswith("-") else seconds
 
 
+_Seconds: TypeAlias = Annotated[float, Field(le=2**31)]  # as `--idle-unload`
+
 KeepAlive: TypeAlias = Annotated[
-    float,
-    BeforeValidator(_keep_alive, json_schema_input_type=float | Annotated[str, Field(pattern=_DURATION.pattern)]),
+    _Seconds,
+    BeforeValidator(_keep_alive, json_schema_input_type=_Seconds | Annotated[str, Field(pattern=_DURATION.pattern)]),
     Field(
         description="Seconds that a model on demand stays loaded after the request; negative: until another needs it."
     ),

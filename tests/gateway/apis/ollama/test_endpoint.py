@@ -205,6 +205,8 @@ async def test_without_a_prompt_the_model_is_only_loaded(path: str, body: dict[s
         (CHAT, {**ASKED, "messages": [{"role": "king", "content": "a"}]}, "messages[0].role"),
         (CHAT, {**ASKED, "tools": [ADD, ADD]}, "tools"),
         (CHAT, {**ASKED, "keep_alive": "soon"}, "keep_alive"),
+        (CHAT, {**ASKED, "keep_alive": 1e300}, "keep_alive"),
+        (CHAT, {**ASKED, "keep_alive": "1000000000000h"}, "keep_alive"),
         (CHAT, {**ASKED, "format": "yaml"}, "format"),
         (GENERATE, {**PROMPT, "images": ["aGk="]}, "images"),
         (GENERATE, {**PROMPT, "context": [1]}, "context"),
