@@ -29,6 +29,7 @@ class Router:
         """Route to the endpoints of some APIs."""
         made = routes(apis, preparer, streams)
         self._others = Starlette(routes=made, exception_handlers=EXCEPTION_HANDLERS)
+        self._others.router.redirect_slashes = False  # its redirects lead to any host that a client names
         self._exact: dict[tuple[str, str], Callable[[Request], Any]] = {
             (method, route.path): route.endpoint
             for route in made

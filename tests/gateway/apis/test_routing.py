@@ -2,11 +2,16 @@
 
 from types import NoneType
 
+import pytest
+
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import Api, Call, Endpoint, no_body
 from gateway.apis.routing import conventions_for, routes
 from gateway.middleware.errors import Problem
 from gateway.preparation.preparer import InlinePreparer
+from tests.gateway.application import app_of
+from tests.gateway.asgi import AsgiCall
+from tests.gateway.fake_engine import FakeEngine
 
 
 async def answer(call: Call[None]) -> JsonReply[str]:
@@ -38,6 +43,17 @@ def test_a_path_has_one_route_with_all_of_its_methods() -> None:
         "/b/{id:path}": {"GET", "HEAD"},
         "/d": {"POST"},
     }
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("POST", "/v1/chat/completions/"), ("GET", "/v1/responses/resp_1/"), ("GET", "/api/tags/")],
+)
+async def test_a_path_with_a_slash_at_its_end_is_another_path(method: str, path: str) -> None:
+    """A redirect would lead to any host that the request names."""
+    reply = await AsgiCall(app_of(FakeEngine()), path, method=method, headers={"host": "other.example"}).run()
+    assert (reply.status, reply.header("location")) == (404, None)
 
 
 def test_a_path_has_its_apis_shape_of_errors_whatever_the_method() -> None:
