@@ -196,5 +196,7 @@ class ModelInfo:
     """Number of LoRA adapters. Their ids run from 0."""
     host_memory: int = 0
     """Bytes of host memory of the engine process after loading, with those that its prefix store may take."""
+    host_buffers: int = 0
+    """Bytes of host memory of the weights, of the cells and of the largest step."""
     gpu_memory: int = 0
     """Bytes of GPU memory that loading took."""

@@ -15,7 +15,7 @@ from engine.info import ModelInfo
 from engine.llama import devices
 from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.hardware.cpu_share import take_cpu_share
-from engine.llama.memory.buffers import Buffers
+from engine.llama.memory.buffers import HOST, Buffers
 from engine.llama.memory.gpu_share import gpu_share
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
@@ -91,7 +91,12 @@ def _measured(model: LlamaModel, context: Buffers, gpu_before: int | None, prefi
             gpus=len(devices.gpus()),
             offloads=model.placement.offloads,
         )
-    return replace(model.info, host_memory=devices.resident_memory() + prefix_store, gpu_memory=gpu)
+    return replace(
+        model.info,
+        host_memory=devices.resident_memory() + prefix_store,
+        host_buffers=model.weights.get(HOST, 0) + context.all.get(HOST, 0),
+        gpu_memory=gpu,
+    )
 
 
 def main() -> None:

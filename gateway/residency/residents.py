@@ -252,9 +252,8 @@ class Residents:
         info = await engine.ready()
         self._loaded[model] = engine
         need = Memory(info.host_memory, info.gpu_memory)
-        logger.info(
-            "model loaded", extra={"model": model, "seconds": round(self._clock() - began, 3), "takes": str(need)}
-        )
+        took = {"seconds": round(self._clock() - began, 3), "takes": str(Memory(info.host_buffers, info.gpu_memory))}
+        logger.info("model loaded", extra={"model": model, **took, "counts": str(need)})
         self._residency.loaded(model, need, self._clock())
         self._decide()
 

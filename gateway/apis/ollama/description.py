@@ -42,7 +42,7 @@ class ListedModel(JsonObject):
 
 
 class RunningModel(JsonObject):
-    """A model in memory. `size` is what it takes there, and `size_vram` its part in the memory of GPUs."""
+    """A model in memory. `size` is that of its weights, cells and buffers, and `size_vram` its part on GPUs."""
 
     name: str
     model: str
@@ -85,7 +85,7 @@ def running(model: Model, info: ModelInfo) -> RunningModel:
     return {
         "name": tagged(model.name),
         "model": tagged(model.name),
-        "size": info.host_memory + info.gpu_memory,
+        "size": info.host_buffers + info.gpu_memory,
         "digest": _digest(model),
         "details": _details(model),
         "expires_at": timestamp(expires_at),

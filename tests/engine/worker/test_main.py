@@ -9,6 +9,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.hardware import Hardware
+from engine.info import ModelInfo
 from engine.llama import devices
 from engine.llama.memory.gpu_share import DRIVER
 from engine.worker.main import load
@@ -37,3 +38,17 @@ def test_gpu_memory_that_another_process_takes_during_the_load_is_not_counted(
     with ExitStack() as stack:
         info = load(config, lambda _share: None, stack).model.info
     assert info.gpu_memory == DRIVER
+
+
+@pytest.mark.parametrize("path", [of_model, of_embedder])
+def test_the_buffers_are_those_of_the_model_without_its_process_and_its_prefix_store(
+    path: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    def loaded(prefix_store: int) -> ModelInfo:
+        config = EngineConfig(model=str(path(tmp_path)), slots=1, context=256, threads=1, prefix_store=prefix_store)
+        with ExitStack() as stack:
+            return load(config, lambda _share: None, stack).model.info
+
+    small, large = loaded(0), loaded(2**40)
+    assert small.host_buffers == large.host_buffers < small.host_memory
+    assert small.host_buffers > small.size + small.cells * small.cell_bytes - 2**14  # the log is exact to 5 KiB

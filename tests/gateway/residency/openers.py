@@ -18,7 +18,12 @@ class FakeModelEngine(FakeEngine):
 
     def __init__(self, host_memory: int) -> None:
         super().__init__()
-        self._info = replace(MODEL, host_memory=host_memory, chat_template="{{ messages[0].content }}")
+        self._info = replace(
+            MODEL,
+            host_memory=host_memory,
+            host_buffers=host_memory // 2,
+            chat_template="{{ messages[0].content }}",
+        )
         self.model = None
         self.status = EngineStatus(EngineState.LOADING, "The model is loading.", 0.0, 0)
         self._done, self._lost = anyio.Event(), anyio.Event()

@@ -1,5 +1,6 @@
 """The engines of models on demand: who opens, owns and ends them, whatever requests do."""
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -236,11 +237,15 @@ async def test_the_status_of_a_model_without_an_engine_is_stopped() -> None:
         assert (residents.status("a").state, residents.engine("a")) == (EngineState.STOPPED, None)
 
 
-async def test_what_was_measured_replaces_the_estimate() -> None:
-    async with opened(residency(9, "a"), FakeOpener(host_memory=7, loads_at_once=True)) as residents:
+async def test_what_was_measured_replaces_the_estimate(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    need = 7 * 2**30
+    async with opened(residency(2 * need, "a"), FakeOpener(host_memory=need, loads_at_once=True)) as residents:
         residents.load("a")
         await until(lambda: residents.phase("a") is Phase.LOADED)
-        assert residents.need("a") == Memory(7)
+        assert residents.need("a") == Memory(need)
+    [loaded] = [vars(record) for record in caplog.records if record.getMessage() == "model loaded"]
+    assert (loaded["takes"], loaded["counts"]) == ("3.50 GiB of host memory", "7.00 GiB of host memory")
 
 
 async def test_three_models_that_share_room_for_two_serve_all_that_stay() -> None:

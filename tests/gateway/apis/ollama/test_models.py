@@ -49,7 +49,7 @@ async def test_a_model_is_described_by_its_file_and_its_template() -> None:
 
 async def test_only_loaded_models_run() -> None:
     engine = FakeEngine()
-    engine.model = replace(MODEL, host_memory=5, gpu_memory=2)
+    engine.model = replace(MODEL, host_memory=90, host_buffers=5, gpu_memory=2)
     app = app_of(engine)
     [model] = (await get(app, "/api/ps")).json["models"]
     assert (model["size"], model["size_vram"], model["context_length"]) == (7, 2, MODEL.context)
