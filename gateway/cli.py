@@ -5,6 +5,8 @@ to plain text.
 """
 
 import argparse
+import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
@@ -66,6 +68,8 @@ _GROUPS = {
     "requests, responses and program": Settings,
 }
 """Groups of flags in the order of `--help`: their titles, and the classes that have their settings."""
+_SEVERAL = re.compile(r'\s*\[\s*"')
+"""Beginning of a variable with several values. One text, such as a stop string, may begin with a bracket, too."""
 _TABLE_REASONS = {"missing": "is required", "extra_forbidden": "there is no such setting of a model"}
 """Reasons for which a table is refused, by pydantic's types of errors."""
 
@@ -85,24 +89,40 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         SettingsError: a setting is invalid.
         SystemExit: `--help` or `--version` has been printed.
     """
-    flags = _read_flags(arguments)
-    variables = {
-        name: text for name in (*flag_fields(), "config") if (text := environment.get(_variable(name, environment)))
-    }
-    config = flags.pop("config", None) or variables.get("config")
-    variables.pop("config", None)
+    flags, variables = _read_flags(arguments), _read_variables(environment)
+    config = flags.pop("config", None) or environment.get(f"{PREFIX}CONFIG")
     file = _read_file(Path(config)) if config else {}
 
     values = {**file, **variables, **flags}
+    origins = {name: f"{name} in {config}" for name in file}
+    origins |= {name: _variable(name, environment) for name in variables}
+    origins |= {name: _flag(name) for name in flags}
     try:
         return Settings.model_validate(with_tables(values))
     except ValidationError as error:
-        origins = {name: f"{name} in {config}" for name in file}
-        origins |= {name: _variable(name, environment) for name in variables}
-        origins |= {name: _flag(name) for name in flags}
         raise SettingsError(_message(error, values, origins)) from error
     except ValueError as error:
-        raise SettingsError(str(error)) from error
+        raise SettingsError(f"{origins['model']}: {error}") from error
+
+
+def _read_variables(environment: Mapping[str, str]) -> dict[str, str | list[str]]:
+    """Return the settings that variables have: one text each, or several as a JSON array if the flag is repeatable."""
+    values: dict[str, str | list[str]] = {}
+    for name, field in flag_fields().items():
+        variable = _variable(name, environment)
+        if text := environment.get(variable):
+            values[name] = _items(variable, text) if _repeats(name, field) and _SEVERAL.match(text) else text
+    return values
+
+
+def _items(variable: str, text: str) -> list[str]:
+    try:
+        items = json.loads(text)
+    except (ValueError, RecursionError):
+        items = None
+    if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
+        raise SettingsError(f"{variable}: begins as a JSON array of strings, and is none")
+    return items
 
 
 def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
@@ -115,7 +135,7 @@ def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
         raise SettingsError(str(error)) from error
 
 
-def _message(error: ValidationError, values: Mapping[str, object], origins: Mapping[str, str]) -> str:
+def _message(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
     """Return one line about the first invalid value, under the name that its source uses.
 
     Values that exclude each other have no place; their message has the names of the flags.
@@ -126,7 +146,8 @@ def _message(error: ValidationError, values: Mapping[str, object], origins: Mapp
         return reason
     name, *inner = map(str, first["loc"])
     if name == TABLES:
-        return _message_of_table(inner, first["input"], _TABLE_REASONS.get(first["type"], reason), values.get("model"))
+        reason = _TABLE_REASONS.get(first["type"], reason)
+        return _message_of_table(inner, first["input"], reason, values.get("model", []), origins.get("model", ""))
     if not Settings.model_fields[name].repr:  # a secret is not shown
         return f"{origins[name]}: {reason}"
     given = values[name]
@@ -134,11 +155,14 @@ def _message(error: ValidationError, values: Mapping[str, object], origins: Mapp
     return f"{origins[name]} {value}: {reason.removeprefix(f'{value}: ')}"
 
 
-def _message_of_table(place: Sequence[str], value: object, reason: str, models: object) -> str:
-    """Return one line about an invalid value of one model: by its flag, or by its place in the file."""
+def _message_of_table(
+    place: Sequence[str], value: object, reason: str, models: str | Sequence[str], origin: str
+) -> str:
+    """Return one line about an invalid value of one model: by its flag or variable, or by its place in the file."""
     name, *_ = place
-    if named := [text for text in (f"{name}={value}", value) if isinstance(models, list) and text in models]:
-        return f"--model {named[0]!r}: {reason}"
+    texts = [models] if isinstance(models, str) else models
+    if named := [text for text in (f"{name}={value}", value) if text in texts]:
+        return f"{origin} {named[0]!r}: {reason}"
     shown = f" {value!r}" if place[-1] == "file" and isinstance(value, str) else ""
     return f"{'.'.join([TABLES, *(part for part in place if part != '[key]')])}{shown}: {reason}"
 
@@ -205,10 +229,11 @@ def _parser() -> _Parser:
         usage="llama-gateway serve [--model [NAME=]MODEL ...] [flags]",
         help="serve models over HTTP",
         description="Serve GGUF models over HTTP. Ctrl-C or SIGTERM stops it.",
-        epilog=f"Each flag is also an environment variable (--queue-limit: {PREFIX}QUEUE_LIMIT) and a key of the TOML "
-        "file (queue-limit). Flags take precedence over variables, and variables over the file. The flags of "
-        "llama-server are understood, too, or answered by what to use instead. Exit codes: 0 stopped by a signal, "
-        "1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, 4 cannot listen.",
+        epilog=f"Each flag is also an environment variable (--queue-limit: {PREFIX}QUEUE_LIMIT; several values are a "
+        "JSON array) and a key of the TOML file (queue-limit). Flags take precedence over variables, and variables "
+        "over the file. The flags of llama-server are understood, too, or answered by what to use instead. Exit codes: "
+        "0 stopped by a signal, 1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, "
+        "4 cannot listen.",
         allow_abbrev=False,
         argument_default=argparse.SUPPRESS,
         formatter_class=Help,
@@ -240,11 +265,14 @@ def _argument(name: str, field: FieldInfo) -> dict[str, Any]:
     """Return the argparse options of a flag: a switch for booleans, a repeatable value for tuples, else one value."""
     if field.annotation is bool:
         return {"action": "store_const", "const": "true"}
-    repeated = field.annotation == tuple[str, ...] or name == "model"
     metavar = field.title or "|".join(_choices(field))
     if name == LAYER_RANGE:
         return {"nargs": "+", "metavar": metavar}
-    return {"action": "append" if repeated else "store", "metavar": metavar}
+    return {"action": "append" if _repeats(name, field) else "store", "metavar": metavar}
+
+
+def _repeats(name: str, field: FieldInfo) -> bool:
+    return field.annotation == tuple[str, ...] or name == "model"
 
 
 def _choices(field: FieldInfo) -> Iterator[str]:

@@ -26,7 +26,7 @@ def with_tables(values: Mapping[str, Any]) -> dict[str, Any]:
         pairs = [(name or _stem(file), file) for name, file in pairs]
     named = {name: file for name, file in pairs if name}
     if twice := [name for name, times in Counter(name for name, _ in pairs).items() if name and times > 1]:
-        raise ValueError(f"--model: several models have the name {twice[0]!r}; NAME=MODEL gives another one")
+        raise ValueError(f"several models have the name {twice[0]!r}; NAME=MODEL gives another one")
     tables = values.get("models", {})
     models = {name: {**tables.get(name, {}), "file": file} for name, file in named.items()}
     models |= {name: table for name, table in tables.items() if name not in named}

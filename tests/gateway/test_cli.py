@@ -250,6 +250,29 @@ def test_api_keys_can_be_many(model: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "stops"),
+    [
+        ("END", ("END",)),
+        ("a, b", ("a, b",)),
+        ("[END]", ("[END]",)),
+        ('["a, b", "[END]"]', ("a, b", "[END]")),
+        (' [ "a" ]', ("a",)),
+    ],
+)
+def test_the_variable_of_a_repeatable_flag_has_one_text_or_a_json_array(
+    model: Path, text: str, stops: tuple[str, ...]
+) -> None:
+    environment = {"LLAMA_GATEWAY_MODEL": str(model), "LLAMA_GATEWAY_STOP": text}
+    assert read_settings(["serve"], environment).stop == stops
+
+
+def test_a_json_array_in_a_variable_is_never_shown(model: Path) -> None:
+    assert read_settings(["serve", "--model", str(model)], {"LLAMA_API_KEY": '["a", "b"]'}).api_key == ("a", "b")
+    shown = complaint("--model", str(model), LLAMA_API_KEY='["sk-a"')
+    assert shown == "LLAMA_API_KEY: begins as a JSON array of strings, and is none"
+
+
+@pytest.mark.parametrize(
     ("value", "reason"),
     [
         ("sk-right,sk-ünï", "a key may have only visible ASCII characters, and no space"),

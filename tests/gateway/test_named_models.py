@@ -1,5 +1,6 @@
 """Several models: by flags, by a folder, and by tables with settings of their own."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from gateway.cli import SettingsError, read_settings
 from gateway.settings import Settings
 
 HEAD = b"GGUF" + bytes(60)
+VARIABLE = "LLAMA_GATEWAY_MODEL"
 
 
 def gguf(folder: Path, name: str) -> Path:
@@ -80,6 +82,31 @@ def test_a_missing_file_is_refused_by_its_flag(tmp_path: Path) -> None:
     file = gguf(tmp_path, "a.gguf")
     expected = "--model 'x=missing.gguf': there is no such file"
     assert complaint("--model", file, "--model", "x=missing.gguf") == expected
+
+
+def test_a_variable_names_several_models_as_a_json_array(tmp_path: Path) -> None:
+    small, large = gguf(tmp_path, "a.gguf"), gguf(tmp_path, "b,c.gguf")
+    several = read_settings(["serve"], {VARIABLE: json.dumps([f"small={small}", str(large)])})
+    assert [(model.name, model.place) for model in several.served] == [("b,c", large), ("small", small)]
+    assert names(read_settings(["serve"], {VARIABLE: f"x={small}"})) == ["x"]
+    assert names(read_settings(["serve", "--model", str(small)], {VARIABLE: '["x=missing.gguf"]'})) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('["a=missing.gguf", "b=missing.gguf"]', " 'a=missing.gguf': there is no such file"),
+        ('["missing.gguf"]', " 'missing.gguf': there is no such file"),
+        ("a=missing.gguf,b=missing.gguf", " 'a=missing.gguf,b=missing.gguf': there is no such file"),
+        ('["a=a.gguf", "a=b.gguf"]', ": several models have the name 'a'; NAME=MODEL gives another one"),
+        ('["a=a.gguf",', ": begins as a JSON array of strings, and is none"),
+        ('["a=a.gguf", 5]', ": begins as a JSON array of strings, and is none"),
+    ],
+)
+def test_wrong_models_of_a_variable_are_refused_by_its_name(text: str, reason: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        read_settings(["serve"], {VARIABLE: text})
+    assert str(caught.value) == f"{VARIABLE}{reason}"
 
 
 def test_a_folder_is_one_model_for_each_file_and_one_for_a_split_file(tmp_path: Path) -> None:
