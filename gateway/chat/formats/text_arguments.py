@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from engine import RequestError
+from engine import RequestError, strict_schema
 from gateway.chat.formats.lark import Rules, either, json_value
 from gateway.chat.formats.signature import signature
 from gateway.chat.tools import Tool
@@ -17,7 +17,7 @@ Opening: TypeAlias = Callable[[str, bool], tuple[str, ...]]
 
 
 def argument_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
-    """Return the complete schema of each argument by name.
+    """Return the complete schema of each argument by name. It must be enforced wholly if the tool is strict.
 
     Raises:
         RequestError: if the tool's `properties` are not an object of schemas.
@@ -26,7 +26,8 @@ def argument_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
     if not isinstance(properties, Mapping) or not all(isinstance(schema, Mapping) for schema in properties.values()):
         raise RequestError(f"The properties of the tool {tool.name} should be an object of schemas.", param="tools")
     shared = {key: tool.parameters[key] for key in _DEFINITIONS if key in tool.parameters}
-    return {name: {**shared, **schema} for name, schema in properties.items()}
+    complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] = strict_schema if tool.strict else dict
+    return {name: complete({**shared, **schema}) for name, schema in properties.items()}
 
 
 def listed_arguments(rules: Rules, tool: Tool, argument: Callable[[str, Mapping[str, Any]], str], comma: str) -> str:
