@@ -9,7 +9,7 @@ from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.ollama.answer import ChatLine, GenerateLine
 from gateway.apis.ollama.call import TextCall, prepare_chat, prepare_generate
-from gateway.apis.ollama.errors import OllamaError, error_line
+from gateway.apis.ollama.errors import OllamaError
 from gateway.apis.ollama.lines import (
     Lines,
     LineT,
@@ -23,14 +23,11 @@ from gateway.apis.ollama.lines import (
 )
 from gateway.apis.ollama.names import find, resolve
 from gateway.apis.ollama.request import OllamaChatBody, OllamaGenerateBody
-from gateway.middleware.streams.sse import EventStream, Framing
+from gateway.middleware.streams.sse import LINES, EventStream
 from gateway.serving.generations import GenerationResult
 from gateway.serving.model import Model
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
-
-LINES = Framing(media="application/x-ndjson", event_end=b"\n", ping=b" ")
-"""Lines of JSON. They have no comments, so a ping is a space before the next line."""
 
 
 class TextEndpoints:
@@ -64,7 +61,7 @@ class TextEndpoints:
         operation = Operation.TEXT_COMPLETION if prompt is None else Operation.CHAT
         if request.stream:
             source = served.generations.stream(caller, request, Lines(terms).encode, names, operation=operation)
-            return EventStream(source, end=b"", encode_failure=error_line, framing=LINES)
+            return EventStream(source, end=b"", framing=LINES)
         result = await served.generations.run(caller, request, names, operation=operation)
         return await JsonReply.in_pieces(await _whole(terms, result))
 

@@ -16,8 +16,3 @@ def encode_error(problem: Problem) -> bytes:
     """Return `{"error": message}`."""
     failure: OllamaError = {"error": problem.message}
     return orjson.dumps(failure)
-
-
-def error_line(problem: Problem) -> bytes:
-    """Return the last line of a failed stream."""
-    return encode_error(problem) + b"\n"

@@ -15,14 +15,13 @@ from gateway.apis.answers.text_reply import TextReply
 from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.nested import refusal
-from gateway.apis.ollama.endpoint import LINES
-from gateway.apis.ollama.errors import OllamaError, error_line
+from gateway.apis.ollama.errors import OllamaError
 from gateway.apis.ollama.names import LATEST, find
 from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.reference import HOSTS, SCHEME, HubReference
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
-from gateway.middleware.streams.sse import EventStream, NextEvents
+from gateway.middleware.streams.sse import LINES, EventStream, NextEvents
 from gateway.pulls.downloads import Watcher
 from gateway.pulls.pulls import Pulls
 from gateway.serving.models import Models
@@ -117,7 +116,7 @@ class PullingEndpoints:
                 yield _PullLines(watcher).next
 
         if call.prepared.stream:
-            return EventStream(source, end=b"", encode_failure=error_line, framing=LINES)
+            return EventStream(source, end=b"", framing=LINES)
         async with pulls.pull(reference) as watcher:
             while await watcher.news():
                 pass

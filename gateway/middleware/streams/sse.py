@@ -28,7 +28,7 @@ HEADERS = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Framing:
-    """Format of a stream. The defaults are those of server-sent events."""
+    """Format of a stream. The defaults are those of server-sent events of OpenAI's API."""
 
     media: str = "text/event-stream; charset=utf-8"
     """Media type."""
@@ -36,10 +36,14 @@ class Framing:
     """End of each event."""
     ping: bytes = KEEP_ALIVE
     """Bytes after a silence, between two events."""
+    failure: bytes = b"data: %b\n\n"
+    """Last event of a failed stream, with a place for the API's error."""
 
 
 EVENTS = Framing()
 """Server-sent events."""
+LINES = Framing(media="application/x-ndjson", event_end=b"\n", ping=b" ", failure=b"%b\n")
+"""Lines of JSON. They have no comments, so a ping is a space before the next line."""
 
 NextEvents: TypeAlias = Callable[[], Awaitable[Iterable[bytes]]]
 """Waits for events and returns all that are ready, in pieces that may be encoded as they are sent. Returns an empty
@@ -103,7 +107,7 @@ class EventStream:
             source: Opens the source of the events.
             keep_alive: Seconds of silence after which a comment line is sent.
             end: Bytes after the last event of a successful stream.
-            encode_failure: Returns the last events of a failed stream. By default one event with the API's error.
+            encode_failure: Returns the last events of a failed stream. By default the format's, with the API's error.
             after_failure: Called with the failed stream's last events encoded and not yet sent. Is not interrupted, and
                 must take a bounded time.
             status: Returns the text of the next comment line, without line breaks. If it is empty, as by default, the
@@ -116,7 +120,8 @@ class EventStream:
         self._encode_failure = encode_failure
         self._after_failure = after_failure
         self._status = status
-        self._framing = framing
+        self.framing = framing
+        """Format of the stream."""
         self._headers = [(b"content-type", framing.media.encode()), *HEADERS]
         self._begun = False
         self._whole = True
@@ -169,7 +174,7 @@ class EventStream:
 
     async def _comment(self) -> bytes:
         status = "" if self._status is None else await self._status()
-        return b": %b\n\n" % status.encode() if status else self._framing.ping
+        return b": %b\n\n" % status.encode() if status else self.framing.ping
 
     async def _send_blocks(self, events: Iterable[bytes], send: Send) -> None:
         self._pieces = iter(events)
@@ -182,7 +187,7 @@ class EventStream:
         if not self._whole:
             for piece in self._pieces:
                 rest.append(piece)
-                if piece.endswith(self._framing.event_end):
+                if piece.endswith(self.framing.event_end):
                     break
         return b"".join(rest)
 
@@ -193,7 +198,7 @@ class EventStream:
         if self._encode_failure is not None:
             last_events = self._encode_failure(problem)
         else:
-            last_events = b"data: %b\n\n" % caller.conventions.encode_error(problem)
+            last_events = self.framing.failure % caller.conventions.encode_error(problem)
         if self._after_failure is not None:
             await self._after_failure()
         return self._rest() + last_events
@@ -202,5 +207,5 @@ class EventStream:
         if not self._begun:
             await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             self._begun = True
-        self._whole = data.endswith(self._framing.event_end)
+        self._whole = data.endswith(self.framing.event_end)
         await send({"type": "http.response.body", "body": data, "more_body": not last})

@@ -9,10 +9,10 @@ from gateway.apis.anthropic.messages.call import MessageCall, PromptCall, prepar
 from gateway.apis.anthropic.messages.content import content_of
 from gateway.apis.anthropic.messages.message import message, stop_of, usage
 from gateway.apis.anthropic.messages.request import CountBody, MessagesBody
-from gateway.apis.anthropic.messages.stream import PING, MessageEvents, fail
+from gateway.apis.anthropic.messages.stream import EVENTS, MessageEvents
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.fields.nested import refusal
-from gateway.middleware.streams.sse import EventStream, Framing
+from gateway.middleware.streams.sse import EventStream
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
 
@@ -38,7 +38,7 @@ class MessagesEndpoints:
         if request.stream:
             encode = MessageEvents(served.name, options, prompt).encode
             source = served.generations.stream(caller, request, encode, names, operation=Operation.CHAT)
-            return EventStream(source, end=b"", encode_failure=fail, framing=Framing(ping=PING))
+            return EventStream(source, end=b"", framing=EVENTS)
         answer = await served.generations.run(caller, request, names, operation=Operation.CHAT)
         (end,) = answer.outcomes
         content = content_of(await read_deltas(prompt, end.text), omits_thinking=options.omits_thinking)

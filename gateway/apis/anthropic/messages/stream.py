@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 import orjson
 
 from engine import Finished, Text
-from gateway.apis.anthropic.errors import error_event
 from gateway.apis.anthropic.messages.answer import (
     BlockDeltaPart,
     BlockStart,
@@ -20,7 +19,7 @@ from gateway.apis.anthropic.messages.message import message, new_call_id, stop_o
 from gateway.apis.anthropic.signature import sign
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
-from gateway.middleware.errors import Problem
+from gateway.middleware.streams.sse import Framing
 
 
 class MessageEvents:
@@ -113,11 +112,6 @@ def encoded(event: StreamEvent) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), orjson.dumps(event))
 
 
-def fail(problem: Problem) -> bytes:
-    """Return the last event of a failed stream."""
-    return encoded(error_event(problem))
-
-
 _ping: Ping = {"type": "ping"}
-PING = encoded(_ping)
-"""Sent after each silence."""
+EVENTS = Framing(ping=encoded(_ping), failure=b"event: error\ndata: %b\n\n")
+"""Format of the stream."""
