@@ -45,6 +45,11 @@ class Call(Generic[PreparedT]):
     """Result of `Endpoint.prepare` for the body, or None for an endpoint without a body."""
 
 
+def never_streams(_prepared: object) -> bool:
+    """Return False, for endpoints that cannot stream."""
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     """One method of one path. mypy checks that body, `prepare`, handler and answer fit together."""
@@ -75,6 +80,8 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     """Media types of this answer. The answer in another type than JSON is a `str`."""
     events: Any = None
     """Type of the JSON in the stream's events, if the endpoint can stream."""
+    streams: Callable[[PreparedT], bool] = never_streams
+    """Returns True for a request whose answer is a stream."""
     stream_media: str = EVENTS
     """Media type of the stream. One of another type has a JSON object in each line."""
     ends_with_done: bool = True

@@ -63,11 +63,14 @@ def _serve(
         endpoint = methods["GET" if http.method == "HEAD" else http.method]
         caller = caller_of(http.scope)
         caller.exchange.route = endpoint.path
-        name = http.headers.get(HEADER)
-        if streams is None or not streams.enabled or not name or endpoint.events is None:
-            return await endpoint.handler(Call(http, caller, await _prepared(preparer, caller, endpoint)))
+        prepared = await _prepared(preparer, caller, endpoint)
+        name = http.headers.get(HEADER) if endpoint.streams(prepared) else None
+        if streams is None or not streams.enabled or not name:
+            answering = endpoint.handler(Call(http, caller, prepared))
+            del prepared  # so that the handler can drop it while the engine works
+            return await answering
         keeper = streams.caller_of(caller, name)
-        response = await endpoint.handler(Call(http, keeper, await _prepared(preparer, caller, endpoint)))
+        response = await endpoint.handler(Call(http, keeper, prepared))
         return streams.keep(keeper, name, response, http.scope) if isinstance(response, EventStream) else response
 
     return serve

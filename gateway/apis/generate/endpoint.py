@@ -43,6 +43,7 @@ def generate_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=GenerateEndpoints(models).create,
         answer=Success,
         events=GeneratedText | Success | Failure,
+        streams=lambda call: call.request.stream,
         ends_with_done=False,
         refusals=frozenset({429}),
     )

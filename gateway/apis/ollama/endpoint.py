@@ -79,6 +79,11 @@ class TextEndpoints:
         keep(find(self._models, call.caller, call.prepared.model), call.prepared.keep_alive)
 
 
+def streams(call: TextCall) -> bool:
+    """Return True for a request whose answer is a stream, which is none that only loads the model."""
+    return call.request is not None and call.request.stream
+
+
 def keep(model: Model, seconds: float | None) -> None:
     """Keep a model loaded for a time after its last request; None leaves it as it is."""
     if seconds is not None:
@@ -105,6 +110,7 @@ def text_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.chat,
         answer=ChatLine,
         events=ChatLine | OllamaError,
+        streams=streams,
         stream_media=LINES.media,
         refusals=QUEUED,
     )
@@ -118,6 +124,7 @@ def text_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.generate,
         answer=GenerateLine,
         events=GenerateLine | OllamaError,
+        streams=streams,
         stream_media=LINES.media,
         refusals=QUEUED,
     )

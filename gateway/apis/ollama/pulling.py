@@ -193,6 +193,7 @@ def pulling_endpoints(models: Models, pulls: Pulls | None) -> tuple[AnyEndpoint,
         handler=endpoints.pull,
         answer=PullStatus,
         events=PullStatus | OllamaError,
+        streams=lambda call: call.stream,
         stream_media=LINES.media,
         refusals=QUEUED,
     )

@@ -78,6 +78,7 @@ def messages_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.create,
         answer=Message,
         events=StreamEvent,
+        streams=lambda call: call.request.stream,
         ends_with_done=False,
         refusals=QUEUED | {OVERLOADED},
     )

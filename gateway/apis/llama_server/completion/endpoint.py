@@ -96,6 +96,7 @@ def native_completion_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
             handler=create,
             answer=_ANSWER,
             events=NativePart | NativeCompletion | LlamaServerErrorAnswer,
+            streams=lambda call: call.request.stream,
             ends_with_done=False,
             refusals=QUEUED,
         )

@@ -59,6 +59,7 @@ def infill_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=InfillEndpoints(models).create,
         answer=_ANSWER,
         events=NativePart | NativeCompletion | LlamaServerErrorAnswer,
+        streams=lambda call: call.completion.request.stream,
         ends_with_done=False,
         refusals=QUEUED | NOT_ALLOWED,
     )

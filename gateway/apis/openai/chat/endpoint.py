@@ -74,6 +74,7 @@ def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.create,
         answer=ChatCompletion,
         events=ChatChunk | ErrorAnswer,
+        streams=lambda call: call.request.stream,
         refusals=QUEUED,
     )
     count = Endpoint(

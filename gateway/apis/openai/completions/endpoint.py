@@ -56,6 +56,7 @@ def completions_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=CompletionsEndpoints(models).create,
         answer=Completion,
         events=CompletionChunk | ErrorAnswer,
+        streams=lambda call: call.request.stream,
         refusals=QUEUED,
     )
     return (create,)

@@ -131,6 +131,7 @@ def responses_endpoints(
             handler=endpoints.create,
             answer=Response,
             events=ResponseEvent,
+            streams=lambda call: call.request.stream,
             ends_with_done=False,
             refusals=QUEUED,
         ),
