@@ -32,6 +32,7 @@ class AsgiCall:
     _news: anyio.Event = field(default_factory=anyio.Event)
     unread: bool = True
     """True until the application has read the body."""
+    _disconnect: Message = field(default_factory=lambda: {"type": "http.disconnect"})
 
     async def run(self) -> "AsgiCall":
         scope = {
@@ -54,6 +55,11 @@ class AsgiCall:
         return self
 
     def hang_up(self) -> None:
+        self._gone.set()
+
+    def shut_down(self) -> None:
+        """Disconnect as the server does when it stops, with a client that still listens."""
+        self._disconnect.update(reason="the server is shutting down", shutdown=True)
         self._gone.set()
 
     async def sent(self, count: int) -> None:
@@ -84,7 +90,7 @@ class AsgiCall:
             self.unread = False
             return {"type": "http.request", "body": self.body, "more_body": False}
         await self._gone.wait()
-        return {"type": "http.disconnect"}
+        return self._disconnect
 
     async def _send(self, message: Message) -> None:
         await anyio.lowlevel.checkpoint()

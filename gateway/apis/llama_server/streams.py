@@ -56,7 +56,7 @@ class StreamsEndpoints:
         if not (start.isascii() and start.isdigit() and len(start) <= _MOST_DIGITS):
             raise _refused(HTTPStatus.BAD_REQUEST, "Invalid 'from' offset", "invalid_value", "from")
         stream.check(int(start))
-        return stream.reader(int(start))
+        return stream.reader(call.caller, int(start))
 
     async def end(self, call: Call[None]) -> TextReply:
         """End a stream, and forget its bytes. There may be none."""
@@ -103,7 +103,7 @@ def streams_endpoints(streams: ResumableStreams) -> tuple[AnyEndpoint, ...]:
         prepare=no_body,
         handler=endpoints.read,
         answer=str,
-        media=("text/event-stream",),
+        media=("text/event-stream", "application/x-ndjson"),
         query=(_NAME, _FROM),
         refusals=frozenset({404}),
     )

@@ -16,9 +16,10 @@ import anyio
 from starlette.types import Message, Scope
 
 from engine.errors import Unavailable
-from gateway.middleware.caller import Caller, Cause, Closing, with_caller
-from gateway.middleware.errors import DEADLINE_PASSED, RATE_LIMIT, Problem, RefusedError, retry_after
-from gateway.middleware.streams.sse import EventStream, NextEvents
+from gateway.middleware.caller import Caller, Cause, Closing, caller_of, with_caller
+from gateway.middleware.conventions import Conventions
+from gateway.middleware.errors import RATE_LIMIT, Problem, RefusedError, retry_after
+from gateway.middleware.streams.sse import EventStream, Framing, NextEvents
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -56,6 +57,10 @@ class KeptStream:
     """Name among those of the owner."""
     closing: Closing
     """Receives the reason if the stream is ended early."""
+    framing: Framing
+    """Format of the stream."""
+    conventions: Conventions
+    """Conventions of its API, for failures of a reader alone."""
     started_at: int = field(default_factory=lambda: int(time()))
     """Time of the beginning, in seconds since 1970."""
     ended_at: int = 0
@@ -83,15 +88,6 @@ class KeptStream:
                 self.dropped += surplus
             self._notify()
 
-    async def fail(self, error: RefusedError, caller: Caller) -> None:
-        """Add the event of a failure, or if there are no bytes yet, let it become a status."""
-        if self.size:
-            problem = caller.conventions.adapt(error.problem)
-            body = b"data: %b\n\n" % caller.conventions.encode_error(problem)
-            await self.send({"type": "http.response.body", "body": body})
-        else:
-            self.failure = error
-
     def check(self, start: int) -> None:
         """Check that the bytes from a position on are still there.
 
@@ -106,6 +102,12 @@ class KeptStream:
         self.ended_at = int(time())
         self._notify()
 
+    def stop(self, closing: Closing) -> None:
+        """End the work early, for a reason, or if it has ended, the time for which its bytes are kept."""
+        if not self.ended_at:
+            self.closing.set(closing)
+        self.scope.cancel()
+
     async def read(self, start: int) -> bytes:
         """Wait for bytes from a position on, and return all. Empty at the end.
 
@@ -117,27 +119,46 @@ class KeptStream:
         self.check(start)
         return bytes(self._bytes[start - self.dropped :])
 
-    def reader(self, start: int = 0) -> EventStream:
-        """Return a response with the bytes from a position on, as they come.
+    def reader(self, caller: Caller, start: int = 0) -> EventStream:
+        """Return a response with the bytes from a position on, as they come, for a caller that reads to the end.
 
-        It adds nothing, so that a client can count them. The kept stream has comments that keep a connection open.
+        It adds nothing, so that a client can count them. The kept stream has comments that keep a connection open, and
+        its own deadline.
         """
+        caller.closing.lift_deadline()
+        position = start
+
+        async def take() -> Iterable[bytes]:
+            nonlocal position
+            data = await self.read(position)
+            if not data and self.failure is not None:
+                raise self.failure
+            position += len(data)
+            return (data,) if data else ()
 
         @asynccontextmanager
         async def source() -> AsyncIterator[NextEvents]:
-            position = start
+            try:
+                yield take
+            except anyio.get_cancelled_exc_class():
+                if caller.closing.error is not None:  # the server stops, and a client that still listens gets the end
+                    await self._stopped(caller.closing)
+                raise
 
-            async def take() -> Iterable[bytes]:
-                nonlocal position
-                data = await self.read(position)
-                if not data and self.failure is not None:
-                    raise self.failure
-                position += len(data)
-                return (data,) if data else ()
+        def last_events(problem: Problem) -> bytes:
+            """Return the end of the kept stream, or the failure of this reader alone."""
+            if self.dropped <= position < self.size:
+                return bytes(self._bytes[position - self.dropped :])
+            return self.framing.failure % self.conventions.encode_error(self.conventions.adapt(problem))
 
-            yield take
+        return EventStream(source, end=b"", keep_alive=math.inf, encode_failure=last_events, framing=self.framing)
 
-        return EventStream(source, end=b"", keep_alive=math.inf)
+    async def _stopped(self, closing: Closing) -> None:
+        """End the work early, and wait for its end. Is not interrupted."""
+        self.stop(closing)
+        with anyio.CancelScope(shield=True):
+            while not self.ended_at:
+                await self._news.wait()
 
     def _notify(self) -> None:
         self._news.set()
@@ -162,20 +183,22 @@ class ResumableStreams:
             finally:
                 self._tasks = None
                 for stream in self._streams.values():
-                    stream.closing.reason, stream.closing.cause = "the server is shutting down", Cause.SHUTDOWN
+                    stream.stop(Closing("the server is shutting down", Cause.SHUTDOWN))
                 tasks.cancel_scope.cancel()
 
     def caller_of(self, caller: Caller, name: str) -> Caller:
-        """Return the caller of a stream that may be kept. What it holds is released with the request, until `keep`.
+        """Return the caller of a stream to keep, with its own deadline, and its own reason for an early end.
+
+        What it holds is released with the request, until `keep`.
 
         Raises:
-            RefusedError: The name is too long (400), or the client has too many running streams (429).
+            RefusedError: The name is too long (400).
         """
         if len(name) > MAX_NAME:
             message = f"{HEADER}: should have at most {MAX_NAME} characters"
             raise RefusedError(Problem(status=HTTPStatus.BAD_REQUEST, message=message, code="invalid_value"))
-        self._check_running(caller.credentials, name)
-        kept = replace(caller, held=ExitStack())
+        closing = Closing(deadline=anyio.current_time() + self._limits.timeout)
+        kept = replace(caller, held=ExitStack(), closing=closing)
         caller.held.push(kept.held)
         return kept
 
@@ -202,10 +225,11 @@ class ResumableStreams:
         self._check_running(caller.credentials, name)
         self.drop(caller.credentials, name)
         self._make_room()
-        stream = self._streams[caller.credentials, name] = KeptStream(caller.credentials, name, caller.closing)
+        stream = KeptStream(caller.credentials, name, caller.closing, response.framing, caller.conventions)
+        self._streams[stream.owner, name] = stream
         own = replace(caller, held=caller.held.pop_all(), direct=None)
         self._tasks.start_soon(self._run, stream, own, response, scope)
-        return stream.reader()
+        return stream.reader(caller_of(scope))
 
     def find(self, owner: str, name: str) -> KeptStream | None:
         """Return an owner's stream, or None."""
@@ -218,11 +242,8 @@ class ResumableStreams:
     def drop(self, owner: str, name: str) -> None:
         """End an owner's stream, if there is one, and forget its bytes."""
         stream = self._streams.pop((owner, name), None)
-        if stream is None:
-            return
-        if not stream.ended_at:
-            stream.closing.reason, stream.closing.cause = "the client ended the stream", Cause.CLIENT_CANCELLED
-        stream.scope.cancel()
+        if stream is not None:
+            stream.stop(Closing("the client ended the stream", Cause.CLIENT_CANCELLED))
 
     def _check_running(self, owner: str, name: str) -> None:
         running = [one for one in self._of(owner) if not one.ended_at and one.name != name]
@@ -251,10 +272,10 @@ class ResumableStreams:
 
     async def _produce(self, stream: KeptStream, caller: Caller, response: EventStream, scope: Scope) -> None:
         try:
-            with caller.held, anyio.move_on_after(self._limits.timeout) as timeout:
+            with caller.held, anyio.CancelScope(deadline=caller.closing.deadline) as caller.closing.work:
                 await response(with_caller(scope, caller), _no_message, stream.send)
-            if timeout.cancelled_caught:
-                await stream.fail(RefusedError(DEADLINE_PASSED), caller)
+            if not stream.size:
+                stream.failure = caller.closed().error
         except Exception as error:  # noqa: BLE001 - the reader raises it
             stream.failure = error
         finally:

@@ -10,7 +10,7 @@ import pytest
 from starlette.types import ASGIApp
 
 from engine import Finished, FinishReason, Text
-from gateway.middleware.caller import Caller
+from gateway.middleware.caller import Caller, with_caller
 from gateway.middleware.errors import RefusedError
 from gateway.middleware.streams import resumable
 from gateway.middleware.streams.direct import Sink
@@ -240,9 +240,10 @@ async def test_a_kept_stream_sends_nothing_to_the_connection_of_its_request() ->
         yield events
 
     streams = ResumableStreams(StreamLimits(timeout=9, most=1, running=1))
-    caller = streams.caller_of(Caller(request_id="r", direct=Connection()), NAME)
+    client = Caller(request_id="r", direct=Connection())
+    caller = streams.caller_of(client, NAME)
     async with streams.open():
-        streams.keep(caller, NAME, EventStream(source), {"type": "http"})
+        streams.keep(caller, NAME, EventStream(source), with_caller({"type": "http"}, client))
         stream = streams.find(caller.credentials, NAME)
         assert stream is not None
         assert await stream.read(0) == DONE
@@ -260,7 +261,7 @@ async def test_a_stream_has_the_time_of_a_request() -> None:
 
     streams, caller = ResumableStreams(StreamLimits(timeout=0.001, most=1, running=1)), Caller(request_id="r")
     async with streams.open():
-        streams.keep(streams.caller_of(caller, NAME), NAME, EventStream(silent), {"type": "http"})
+        streams.keep(streams.caller_of(caller, NAME), NAME, EventStream(silent), with_caller({"type": "http"}, caller))
         stream = streams.find(caller.credentials, NAME)
         assert stream is not None
         assert await stream.read(0) == b""
