@@ -9,6 +9,7 @@ import orjson
 import pytest
 
 from engine import Finished, FinishReason, Text
+from gateway.apis.endpoint import never_streams
 from gateway.app import Gateway
 from gateway.middleware.caller import NO_CREDENTIALS, Cause
 from gateway.middleware.streams import resumable
@@ -16,7 +17,7 @@ from gateway.middleware.streams.resumable import HEADER, KeptStream
 from gateway.serving.records import Outcome, RequestRecord
 from tests.backends import on_each_backend  # noqa: F401 - a fixture
 from tests.gateway.apis.openai.chat.test_endpoint import engine_of
-from tests.gateway.application import gateway_of
+from tests.gateway.application import apis, gateway_of
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
@@ -179,3 +180,8 @@ async def test_a_request_that_does_not_stream_is_not_kept(path: str) -> None:
             call.hang_up()
         assert (records[-1].outcome, records[-1].cause) == (Outcome.CANCELLED, Cause.CLIENT_LEFT)
         assert kept(gateway) is stream
+
+
+def test_each_endpoint_that_can_stream_says_which_requests_do() -> None:
+    for endpoint in (endpoint for api in apis() for endpoint in api.endpoints):
+        assert (endpoint.events is None) is (endpoint.streams is never_streams), endpoint.path
