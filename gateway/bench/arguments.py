@@ -91,7 +91,7 @@ def _parser() -> Parser:
 
 
 def _add_server(group: argparse._ArgumentGroup) -> None:
-    group.add_argument("--url", default=URL, help=f"base URL of the API, including the version {_DEFAULT}")
+    group.add_argument("--url", default=URL, help=f"base URL of the API; without a path, /v1 is added {_DEFAULT}")
     group.add_argument(
         "--endpoint", choices=list(ROUTES), default="completions", help=f"endpoint of the requests {_DEFAULT}"
     )

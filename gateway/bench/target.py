@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 import orjson
 
 PORTS = {"http": 80, "https": 443}
+VERSION = "/v1"
+"""Path of the API at a URL without a path. Servers have it below their version, and often another one at the root."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def parse_target(url: str, key: str | None = None) -> Target:
     """Return the target for a URL.
 
     Args:
-        url: base URL of the API, such as `https://example.org/v1`.
+        url: base URL of the API, such as `https://example.org/v1`. Without a path it has the version; `/` is the root.
         key: the API key; None for a server without one.
 
     Raises:
@@ -69,7 +71,7 @@ def parse_target(url: str, key: str | None = None) -> Target:
         raise ValueError(f"{url!r} is not a URL such as http://127.0.0.1:8000/v1")
     tls = ssl.create_default_context() if parts.scheme == "https" else None
     port = parts.port or PORTS[parts.scheme]
-    return Target(parts.hostname, port, parts.netloc, parts.path.rstrip("/"), tls, key)
+    return Target(parts.hostname, port, parts.netloc, (parts.path or VERSION).rstrip("/"), tls, key)
 
 
 def _plain(text: str) -> bool:

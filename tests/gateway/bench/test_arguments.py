@@ -66,7 +66,8 @@ def test_a_plot_without_a_file_is_for_the_terminal() -> None:
 @pytest.mark.parametrize(
     ("url", "host", "port", "path"),
     [
-        ("http://example.org", "example.org", 80, ""),
+        ("http://example.org", "example.org", 80, "/v1"),
+        ("http://example.org/", "example.org", 80, ""),
         ("https://example.org/v1", "example.org", 443, "/v1"),
         ("http://[::1]:8000/v1", "::1", 8000, "/v1"),
     ],
