@@ -37,7 +37,7 @@ async def open_gateway(
         async with pool.open(modules_of(endpoints)), gateway.running(), anyio.create_task_group() as tasks:
             for model in gateway.models.all:
                 if model.source.engine is not None:
-                    tasks.start_soon(model.loaded().prompts.check)
+                    tasks.start_soon(model.loaded().prompts.check, model.name)
             yield gateway
             tasks.cancel_scope.cancel()
 

@@ -139,7 +139,11 @@ class Model:
         Raises:
             EngineError: the model cannot be loaded now, or the wait is too long.
         """
-        return self.with_engine(await self.source.hold(caller.held))
+        engine, before = await self.source.hold(caller.held), self._served
+        served = self.with_engine(engine)
+        if served is not before and self.source.on_demand:  # others are checked at the start
+            served.prompts.warn_without_template(self.name)
+        return served
 
     def loaded(self) -> Served:
         """Return the model with its engine, for a look at its state. Neither waits nor loads the model.

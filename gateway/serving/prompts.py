@@ -66,16 +66,27 @@ class ChatPrompts:
             param = names.get(error.param or "", error.param)
             raise RequestError(error.message, code=error.code, param=param) from error
 
-    async def check(self) -> None:
-        """Wait for the model and compile its template. One line of the log says why that failed."""
+    async def check(self, name: str) -> None:
+        """Wait for the model and compile its template. One line of the log says why that failed.
+
+        Args:
+            name: the model's name for the log.
+        """
         with suppress(EngineError):
             model = await self._engine.ready()
             if not self.source(model):
+                self.warn_without_template(name)
                 return
             try:
                 await self._preparer.check(self._key(model))
             except RequestError as error:
                 logger.error("conversations are refused: %s", error.message)  # noqa: TRY400
+
+    def warn_without_template(self, name: str) -> None:
+        """Write a line to the log if chats with the loaded model are refused because it has no template."""
+        model = self._engine.model
+        if model is not None and model.generates and not self.source(model):
+            logger.warning("the model %s has no chat template, so that chats are refused: --chat-template FILE", name)
 
     def source(self, model: ModelInfo) -> str:
         """Return the source of the template that makes the prompts; empty without one."""

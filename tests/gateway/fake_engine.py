@@ -249,6 +249,10 @@ class FakeEngine:
         """Return itself with the type of the real engine."""
         return cast("Engine", self)
 
+    async def ready(self) -> ModelInfo:
+        assert self.model is not None
+        return self.model
+
     def queue_seconds(self, _request: GenerationRequest) -> float | None:
         return self.wait
 

@@ -31,6 +31,16 @@ async def test_a_request_loads_its_model_and_the_first_is_the_default() -> None:
         assert gateway.opener.opened == ["a", "b"]
 
 
+async def test_each_load_of_a_model_without_a_template_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with on_demand() as gateway:
+        gateway.opener.chat_template = None
+        for name in "aabca":
+            await post(gateway.app, COMPLETIONS, ask(name))
+    lines = [record.getMessage() for record in caplog.records if record.name == "gateway.serving.prompts"]
+    text = "the model {} has no chat template, so that chats are refused: --chat-template FILE"
+    assert lines == [text.format(name) for name in "abca"]
+
+
 async def test_a_third_model_takes_the_room_of_the_least_recently_used() -> None:
     async with on_demand() as gateway:
         for name in "abac":

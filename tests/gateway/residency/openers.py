@@ -16,13 +16,10 @@ from tests.gateway.fake_engine import MODEL, FakeEngine
 class FakeModelEngine(FakeEngine):
     """An engine that loads until a test says how the load ended."""
 
-    def __init__(self, host_memory: int) -> None:
+    def __init__(self, host_memory: int, chat_template: str | None) -> None:
         super().__init__()
         self._info = replace(
-            MODEL,
-            host_memory=host_memory,
-            host_buffers=host_memory // 2,
-            chat_template="{{ messages[0].content }}",
+            MODEL, host_memory=host_memory, host_buffers=host_memory // 2, chat_template=chat_template
         )
         self.model = None
         self.status = EngineStatus(EngineState.LOADING, "The model is loading.", 0.0, 0)
@@ -61,6 +58,8 @@ class FakeOpener:
 
     host_memory: int = 1
     """Bytes that each model reports after its load."""
+    chat_template: str | None = "{{ messages[0].content }}"
+    """Template of each model."""
     loads_at_once: bool = False
     """True for engines that load without a test's doing."""
     engines: dict[str, FakeModelEngine] = field(default_factory=dict)
@@ -75,7 +74,7 @@ class FakeOpener:
     @asynccontextmanager
     async def __call__(self, model: str) -> AsyncIterator[Engine]:
         assert model not in self.engines, f"{model} has a process"
-        engine = self.engines[model] = FakeModelEngine(self.host_memory)
+        engine = self.engines[model] = FakeModelEngine(self.host_memory, self.chat_template)
         self.opened.append(model)
         self.most = max(self.most, len(self.engines))
         if self.loads_at_once:

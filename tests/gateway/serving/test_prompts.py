@@ -1,5 +1,6 @@
 """The templates of a served model."""
 
+import logging
 from dataclasses import replace
 
 import pytest
@@ -51,3 +52,17 @@ async def test_the_fallback_is_for_a_model_without_a_template(own: str | None, m
     conversation = encode_conversation(Conversation(messages=({"role": "user", "content": "a"},)))
     await prompts.prompt(Caller(request_id="r"), conversation)
     assert preparer.templates[0].source == used == prompts.source(model)
+
+
+@pytest.mark.parametrize(
+    ("own", "models", "generates", "warned"),
+    [(None, None, True, True), ("O", None, True, False), (None, "M", True, False), (None, None, False, False)],
+)
+async def test_a_model_without_a_template_is_one_line_of_the_log(
+    caplog: pytest.LogCaptureFixture, own: str | None, models: str | None, generates: bool, warned: bool
+) -> None:
+    engine = FakeEngine()
+    engine.model = replace(MODEL, chat_template=models, generates=generates)
+    await ChatPrompts(engine.as_engine(), own, InlinePreparer()).check("tiny")
+    text = "the model tiny has no chat template, so that chats are refused: --chat-template FILE"
+    assert caplog.record_tuples == [("gateway.serving.prompts", logging.WARNING, text)] * warned
