@@ -283,6 +283,8 @@ async def stop_on_signal(shutdown: anyio.Event, *, task_status: TaskStatus[None]
         task_status.started()
         async for received in signals:
             if shutdown.is_set():
+                logger.warning("%s: ending at once, which cuts the open requests", received.name)
+                logging.shutdown()
                 signal.signal(received, signal.SIG_DFL)
                 signal.raise_signal(received)
             logger.info("%s: stopping; the next one ends at once", received.name)

@@ -39,6 +39,8 @@ def serve_locally(settings: Settings) -> None:
 
     def stop(number: int, _frame: FrameType | None) -> None:
         if asked.is_set():
+            logger.warning("%s: ending at once, which cuts the open requests", signal.Signals(number).name)
+            logging.shutdown()
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         logger.info("%s: stopping; the next one ends at once", signal.Signals(number).name)

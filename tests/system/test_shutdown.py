@@ -194,6 +194,7 @@ async def test_a_second_signal_ends_the_program_at_once(anyio_backend: str) -> N
                 process.send_signal(signal.SIGINT)
                 said(process, "stopping; the next one ends at once")
                 process.send_signal(signal.SIGINT)
+                said(process, "SIGINT: ending at once, which cuts the open requests")
                 process.wait(GUARD)
         client.close()
     assert process.returncode == -signal.SIGINT
