@@ -104,7 +104,7 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving, labels: Promp
                     max_tokens=own.max_tokens,
                     queue_timeout=settings.queue_timeout,
                     patience=settings.client_patience,
-                    stream_interval=(settings.stream_interval_ms or 0.0) / 1000,
+                    stream_interval=settings.stream_interval_ms / 1000,
                     defaults=own.sampling_defaults,
                 ),
                 adapters=model.adapters.chosen,

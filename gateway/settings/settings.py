@@ -26,13 +26,13 @@ class Settings(NetworkSettings, LlamaServerSettings, ClusterSettings):
         title="SECONDS",
         description="maximum time that a client leaves text unread; its request is then cancelled",
     )
-    stream_interval_ms: float | None = Field(
-        None,
-        gt=0,
+    stream_interval_ms: float = Field(
+        0,
+        ge=0,
         le=5000,
         title="MS",
         description="minimum time between two pieces of a stream; text that arrives meanwhile is sent together, which "
-        "saves CPU time with many streams; default: all text is sent at once",
+        "saves CPU time with many streams; 0: all text is sent at once",
     )
     body_limit: int = Field(8 * 2**20, ge=1, le=2**31 - 1, title="BYTES", description="maximum size of a request body")
     body_budget: int = Field(
