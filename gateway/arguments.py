@@ -2,7 +2,8 @@
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
 from typing import NoReturn
 
 from typing_extensions import override
@@ -10,6 +11,8 @@ from typing_extensions import override
 _FLAG = re.compile(r"(--?[a-z][a-z-]{0,39})(=.*)?", re.DOTALL)
 _QUOTED = re.compile(r"(invalid choice): .+(?= \(choose from)|(ignored explicit argument) .+", re.DOTALL)
 """Part of a command line that argparse quotes."""
+_ALIKE = 0.8
+"""Least likeness of a flag to an unknown one that is meant by it."""
 
 
 class Help(argparse.HelpFormatter):
@@ -25,6 +28,9 @@ class Help(argparse.HelpFormatter):
 class Parser(argparse.ArgumentParser):
     """Parser that prints an error in one line, without the usage."""
 
+    stray = "a value stands without its flag"
+    """Error for a value that no flag takes."""
+
     @override
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {without_values(message)}\n")
@@ -33,13 +39,29 @@ class Parser(argparse.ArgumentParser):
         """Return the arguments of a command line. Unknown flags are an error that names them without their values."""
         given, unknown = self.parse_known_args(arguments)
         if unknown:
-            self.error(f"unrecognized arguments: {flags_in(unknown) or 'a value stands without its flag'}")
+            flags = flags_in(unknown)
+            self.error(f"unrecognized arguments: {' '.join(flags) or self.stray}{self._meant(flags)}")
         return given
 
+    def _meant(self, unknown: Sequence[str]) -> str:
+        """Return the end of a message with the known flags that are most like unknown ones; empty without any."""
+        known = [flag for flag in self.flags() if flag.startswith("--")]
+        meant = [match for flag in unknown for match in get_close_matches(flag, known, n=1, cutoff=_ALIKE)]
+        return f"; did you mean {' and '.join(meant)}?" if meant else ""
 
-def flags_in(arguments: Sequence[str]) -> str:
+    def flags(self) -> Iterator[str]:
+        """Yield all flags in the help, also those of commands."""
+        for action in self._actions:
+            if action.help is not argparse.SUPPRESS:
+                yield from action.option_strings
+            if isinstance(action.choices, dict):
+                for parser in action.choices.values():
+                    yield from parser.flags()
+
+
+def flags_in(arguments: Sequence[str]) -> list[str]:
     """Return the names of those arguments that look like flags."""
-    return " ".join(found[1] for argument in arguments if (found := _FLAG.fullmatch(argument)))
+    return [found[1] for argument in arguments if (found := _FLAG.fullmatch(argument))]
 
 
 def without_values(message: str) -> str:

@@ -211,6 +211,8 @@ def flag_groups() -> dict[str, dict[str, FieldInfo]]:
 class _Parser(Parser):
     """Parser that raises `SettingsError`, so that wrong flags are reported like other invalid settings."""
 
+    stray = "a value stands without its flag; a model is --model FILE"
+
     def error(self, message: str) -> NoReturn:
         raise SettingsError(without_values(message))
 

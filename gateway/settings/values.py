@@ -12,6 +12,8 @@ _GGUF_HEADER = 24
 _ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
 _MODEL_NAME = re.compile(r"[\w.\-/:+@]+")
 _SECRET = re.compile(r"[!-~]+")
+_OF_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?(?<!\.gguf)", re.ASCII)
+"""Path that may be meant as a model on the hub."""
 
 
 def expanded(path: Path | None) -> Path | None:
@@ -64,7 +66,11 @@ def has_hub() -> Literal[True]:
 
 def readable_model(place: Path | HubReference) -> Path | HubReference:
     """Return what `readable_gguf` does; a model on the hub is checked when it is fetched."""
-    return place if isinstance(place, HubReference) else readable_gguf(place)
+    if isinstance(place, HubReference):
+        return place
+    if _OF_HUB.fullmatch(str(place)) and not place.exists():
+        raise ValueError(f"there is no such file; a model of the Hugging Face hub is written {SCHEME}{place}")
+    return readable_gguf(place)
 
 
 def readable_model_if_any(place: Path | HubReference | None) -> Path | HubReference | None:

@@ -402,8 +402,10 @@ def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_unknown_and_incomplete_flags_are_refused(model: Path) -> None:
-    assert complaint("--model", str(model), "--prot", "1") == "unrecognized arguments: --prot"
-    assert complaint("--model", str(model), "--por", "1") == "unrecognized arguments: --por"
+    assert complaint("--model", str(model), "--prot", "1") == "unrecognized arguments: --prot; did you mean --port?"
+    assert complaint("--model", str(model), "--por", "1") == "unrecognized arguments: --por; did you mean --port?"
+    unlike = ("--model", str(model), "--nonsense", "--slot=4")
+    assert complaint(*unlike) == "unrecognized arguments: --nonsense --slot; did you mean --slots?"
     assert complaint("--model", str(model), "--port") == "argument --port: expected one argument"
 
 
@@ -413,7 +415,7 @@ def test_unknown_and_incomplete_flags_are_refused(model: Path) -> None:
         (["serve", "--api-keyy", "sk-secret"], "--api-keyy"),
         (["serve", "--api-keyy=sk-secret"], "--api-keyy"),
         (["serve", "-k", "sk-secret"], "-k"),
-        (["serve", "sk-secret"], "unrecognized arguments: a value stands without its flag"),
+        (["serve", "sk-secret"], "unrecognized arguments: a value stands without its flag; a model is --model FILE"),
         (["serve", "--api", "-sk-Secret_1"], "argument -s: should be an integer"),
         (["--api-key", "sk-secret", "serve"], "a command comes first"),
         (["serve", "--log-content=sk-secret"], "argument --log-content: ignored explicit argument"),
@@ -482,6 +484,18 @@ def test_a_file_that_is_not_a_model_is_refused(tmp_path: Path, content: bytes | 
     if content is not None:
         path.write_bytes(content)
     assert complaint("--model", str(path)) == f"--model {str(path)!r}: {reason}"
+
+
+@pytest.mark.parametrize("place", ["no-one/model-2", "no-one/model:Q4_K_M", "x=no-one/model"])
+def test_a_missing_file_that_may_be_a_model_of_the_hub_is_named_as_such(place: str) -> None:
+    named = f"a model of the Hugging Face hub is written hf:{place.removeprefix('x=')}"
+    assert complaint("--model", place) == f"--model {place!r}: there is no such file; {named}"
+
+
+def test_a_flag_takes_back_the_stream_interval_of_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "settings.toml"
+    file.write_text("stream-interval-ms = 20\n")
+    assert read_settings(["serve", "--config", str(file), "--stream-interval-ms", "0"], {}).stream_interval_ms == 0
 
 
 @pytest.mark.parametrize(

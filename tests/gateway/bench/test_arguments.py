@@ -97,7 +97,7 @@ def test_the_base_url_gives_host_port_and_path(url: str, host: str, port: int, p
         ("--json /", "argument --json: '/' cannot be written"),
         ("--json /no/such/folder/x", "argument --json: '/no/such/folder/x' cannot be written"),
         ("--plot x.svg", "argument --plot: 'x.svg' does not end in .png"),
-        ("--client 1", "unrecognized arguments: --client"),
+        ("--client 1", "unrecognized arguments: --client; did you mean --clients?"),
     ],
 )
 def test_a_wrong_argument_is_one_line_and_2(given: str, complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
