@@ -6,7 +6,7 @@ from typing import Any
 import anthropic
 import pytest
 from anthropic import Anthropic, AsyncAnthropic, beta_tool
-from anthropic.types import Message, MessageTokensCount, RawMessageStreamEvent, ToolUseBlock
+from anthropic.types import Message, MessageTokensCount, ModelInfo, RawMessageStreamEvent, ToolUseBlock
 from pydantic import BaseModel, TypeAdapter
 
 from tests.program import GUARD, Embedded
@@ -58,6 +58,13 @@ def test_a_whole_message_has_its_text_and_usage(client: Anthropic) -> None:
     assert (message.role, message.model, message.stop_reason) == ("assistant", "tiny", "end_turn")
     assert message._request_id is not None
     assert message.usage.output_tokens == 9
+
+
+def test_models_are_listed_in_the_sdks_types(client: Anthropic) -> None:
+    (listed,), got = client.models.list(), client.models.retrieve("tiny")
+    assert listed == got
+    ModelInfo.model_validate(got.model_dump(mode="python"), strict=True)
+    assert (got.id, got.type, got.display_name) == ("tiny", "model", "tiny")
 
 
 def test_a_stream_has_typed_events_in_order(client: Anthropic) -> None:

@@ -1,6 +1,7 @@
-"""Answers of `/v1/models`."""
+"""Answers of `/v1/models`. They have OpenAI's fields and those of Anthropic, whose clients ask the same path."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Literal, NotRequired
 
 from gateway.apis.answers.model_status import ModelStatus, model_status
@@ -26,11 +27,15 @@ class ModelMeta(JsonObject):
 
 
 class Model(JsonObject):
-    """A served model."""
+    """A served model. `type`, `display_name`, `created_at` and `lifecycle` are Anthropic's."""
 
     id: str
     object: Literal["model"]
+    type: Literal["model"]
+    display_name: str
     created: Timestamp
+    created_at: str
+    lifecycle: Literal["active"]
     owned_by: str
     status: ModelStatus
     parent: NotRequired[str]
@@ -38,14 +43,17 @@ class Model(JsonObject):
 
 
 class ModelList(JsonObject):
-    """The served models."""
+    """The served models. `has_more`, `first_id` and `last_id` are Anthropic's, for the only page."""
 
     object: Literal["list"]
     data: list[Model]
+    has_more: Literal[False]
+    first_id: str | None
+    last_id: str | None
 
 
 def model(one: served.Model) -> Model:
-    """Return the model in OpenAI's format.
+    """Return the model.
 
     A loaded model also has `meta`, as in llama-server. One with a LoRA adapter has `parent`, the name of the model
     without it, as in vLLM.
@@ -53,7 +61,11 @@ def model(one: served.Model) -> Model:
     encoded: Model = {
         "id": one.name,
         "object": "model",
+        "type": "model",
+        "display_name": one.name,
         "created": one.created,
+        "created_at": datetime.fromtimestamp(one.created, UTC).isoformat().replace("+00:00", "Z"),
+        "lifecycle": "active",
         "owned_by": "llama-gateway",
         "status": model_status(one.state, one.failure),
     }
@@ -74,6 +86,7 @@ def model(one: served.Model) -> Model:
     return encoded
 
 
-def model_list(models: Iterable[Model]) -> ModelList:
+def model_list(models: Sequence[Model]) -> ModelList:
     """Return the list of models in their order."""
-    return {"object": "list", "data": list(models)}
+    first, last = (models[0]["id"], models[-1]["id"]) if models else (None, None)
+    return {"object": "list", "data": [*models], "has_more": False, "first_id": first, "last_id": last}

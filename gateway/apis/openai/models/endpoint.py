@@ -16,7 +16,7 @@ class ModelsEndpoints:
 
     async def list(self, call: Call[None]) -> JsonReply[ModelList]:
         """Return the models that the caller may use."""
-        return JsonReply(model_list(map(model, self._models.allowed(call.caller))))
+        return JsonReply(model_list([model(one) for one in self._models.allowed(call.caller)]))
 
     async def get(self, call: Call[None]) -> JsonReply[Model]:
         """Return one model. Any name that requests may use finds it."""

@@ -1,7 +1,10 @@
 """`GET /v1/models` and `/v1/models/{id}`."""
 
+from datetime import datetime
+
 import pytest
 
+from gateway.apis.openai.models.answer import model_list
 from tests.gateway.application import app_of
 from tests.gateway.asgi import get
 from tests.gateway.fake_engine import FakeEngine
@@ -13,11 +16,15 @@ async def test_models_are_listed() -> None:
     app = app_of(FakeEngine())
     listed, got = await get(app, "/v1/models"), await get(app, "/v1/models/tiny")
     model = got.json
-    assert listed.json == {"object": "list", "data": [model]}
-    assert isinstance(model.pop("created"), int)
+    page = {"has_more": False, "first_id": "tiny", "last_id": "tiny"}
+    assert listed.json == {"object": "list", "data": [model], **page}
+    assert datetime.fromisoformat(model.pop("created_at")).timestamp() == model.pop("created")
     assert model == {
         "id": "tiny",
         "object": "model",
+        "type": "model",
+        "display_name": "tiny",
+        "lifecycle": "active",
         "owned_by": "llama-gateway",
         "status": {"value": "loaded"},
         "meta": {
@@ -32,6 +39,11 @@ async def test_models_are_listed() -> None:
             "kv_bytes": 1024,
         },
     }
+
+
+def test_a_key_without_a_model_gets_an_empty_page() -> None:
+    page = model_list([])
+    assert (page["data"], page["first_id"], page["last_id"]) == ([], None, None)
 
 
 async def test_a_loading_model_is_found_without_metadata() -> None:
