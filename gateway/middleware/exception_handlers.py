@@ -1,5 +1,6 @@
 """Starlette's exception handlers. They encode a failure in the shape of the API that the request belongs to."""
 
+from dataclasses import replace
 from json import JSONDecodeError
 
 from pydantic import ValidationError
@@ -15,7 +16,11 @@ from gateway.middleware.errors import RefusedError, problem_for, response_for
 async def handle(request: Request, error: Exception) -> Response:
     """Return the response to a failed request. Starlette raises unexpected errors again, and the server logs them."""
     caller = caller_of(request.scope)
-    problem = caller.conventions.adapt(problem_for(error))
+    problem = problem_for(error)
+    if isinstance(error, HTTPException):  # of the router, which names neither the path nor the method
+        message = f"This server has no endpoint {caller.exchange.method} {caller.exchange.path}."
+        problem = replace(problem, message=message)
+    problem = caller.conventions.adapt(problem)
     caller.exchange.error = problem.code or ""
     return response_for(problem, caller.conventions.encode_error)
 

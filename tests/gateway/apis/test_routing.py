@@ -73,3 +73,21 @@ def test_a_path_has_its_apis_shape_of_errors_whatever_the_method() -> None:
         "/c": b"first",
         "/d/x/y": b"second",
     }
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("method", "path", "status", "code"),
+    [
+        ("GET", "/v1/files", 404, "not_found"),
+        ("POST", "/v1/batches", 404, "not_found"),
+        ("POST", "/v1/responses/compact", 405, "method_not_allowed"),
+    ],
+)
+async def test_a_request_without_an_endpoint_learns_which_one_there_is_not(
+    method: str, path: str, status: int, code: str
+) -> None:
+    reply = await AsgiCall(app_of(FakeEngine()), path, method=method).run()
+    message = f"This server has no endpoint {method} {path}."
+    error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
+    assert (reply.status, reply.json) == (status, {"error": error})
