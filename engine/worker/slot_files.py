@@ -72,7 +72,7 @@ class SlotFiles:
         except CancelledError:
             return None
         except MemoryError:
-            error: EngineError = EngineFault("there is no memory for the cells of the slot", code="out_of_memory")
+            error: EngineError = EngineFault("there is no memory for the cells of the slot", code="engine_failed")
         except EngineError as raised:
             error = raised
         return QueryFailed(query_id, type(error).__name__, error.message, error.code, error.param)

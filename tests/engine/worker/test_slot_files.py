@@ -164,7 +164,7 @@ def test_cells_without_memory_fail_their_query_alone(
     kept(client, SAVE, 0, tmp_path / "slot")
     monkeypatch.setattr(client.runner, "read_cells", raise_memory_error)
     monkeypatch.setattr(Path, "read_bytes", raise_memory_error)
-    assert failed(client, action, 0, tmp_path / "slot").code == "out_of_memory"
+    assert failed(client, action, 0, tmp_path / "slot").code == "engine_failed"
     assert generated(client, 2).cached == len(PROMPT) - 1
 
 

@@ -18,9 +18,7 @@ class FakeModelEngine(FakeEngine):
 
     def __init__(self, host_memory: int, chat_template: str | None) -> None:
         super().__init__()
-        self._info = replace(
-            MODEL, host_memory=host_memory, host_buffers=host_memory // 2, chat_template=chat_template
-        )
+        self._info = replace(MODEL, host_memory=host_memory, host_buffers=host_memory // 2, chat_template=chat_template)
         self.model = None
         self.status = EngineStatus(EngineState.LOADING, "The model is loading.", 0.0, 0)
         self._done, self._lost = anyio.Event(), anyio.Event()
