@@ -43,14 +43,20 @@ async def connected(url: str, **options: Any) -> AsyncIterator[AsyncOpenAI]:
 
 
 async def until_idle(client: AsyncOpenAI) -> None:
-    slots = client.with_options(base_url=str(client.base_url).replace("/v1", ""))
-    while any(slot["is_processing"] for slot in await slots.get("/slots", cast_to=list[dict[str, Any]])):
+    native = client.with_options(base_url=str(client.base_url).replace("/v1", ""))
+    listed = list[dict[str, Any]]
+    while await native.get("/slots/queue", cast_to=listed) or any(
+        slot["is_processing"] for slot in await native.get("/slots", cast_to=listed)
+    ):
         pass
 
 
 @asynccontextmanager
 async def full_house(client: AsyncOpenAI) -> AsyncIterator[None]:
-    """Fill both slots with streams and the queue with one request: of two further requests, one was refused."""
+    """Fill both slots with streams and the queue with one request: of two further requests, one was refused.
+
+    At the end all have left, so that the next test finds the server idle.
+    """
     streams = [await client.completions.create(model="tiny", stream=True, **ON_AND_ON) for _ in range(2)]
     for stream in streams:
         await anext(stream)
@@ -70,6 +76,7 @@ async def full_house(client: AsyncOpenAI) -> AsyncIterator[None]:
         tasks.cancel_scope.cancel()
     for stream in streams:
         await stream.close()
+    await until_idle(client)
 
 
 def greedy(client: OpenAI, prompt: Any = PROMPT, max_tokens: int = 16, **more: Any) -> Completion:
@@ -326,9 +333,7 @@ async def test_the_clients_own_retry_succeeds_once_there_is_room(url: str) -> No
         async def ask() -> None:
             answers.append(await client.completions.create(model="tiny", prompt=PROMPT, max_tokens=5))
 
-        async with anyio.create_task_group() as tasks:
-            async with full_house(others):
-                tasks.start_soon(ask)
-                await refused.wait()
-            await until_idle(others)
+        async with anyio.create_task_group() as tasks, full_house(others):
+            tasks.start_soon(ask)
+            await refused.wait()
     assert answers[0].choices[0].finish_reason == "length"
