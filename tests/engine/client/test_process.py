@@ -7,7 +7,7 @@ from engine.client.process import child_environment
 
 def test_the_child_gets_defaults_for_its_libraries() -> None:
     given = child_environment({"PATH": "/bin"})
-    assert given == {"PATH": "/bin", "OPENBLAS_NUM_THREADS": "1", "GOMP_SPINCOUNT": "10000"}
+    assert given == {"PATH": "/bin", "OPENBLAS_NUM_THREADS": "1", "GOMP_SPINCOUNT": "20000"}
 
 
 @pytest.mark.parametrize("own", [{"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7"}])
