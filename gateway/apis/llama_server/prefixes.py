@@ -9,10 +9,9 @@ from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
 from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.fields.whole_numbers import whole_number
 from gateway.apis.llama_server.options import NOT_ALLOWED, refused
 from gateway.serving.prefixes import HeldPrefixes
-
-_MOST_DIGITS = 18
 
 BlockHashes = Annotated[str, Field(pattern="^([0-9a-f]{16})*$", description="16 hexadecimal digits for each block.")]
 
@@ -42,10 +41,10 @@ class PrefixEndpoints:
         """
         if self._prefixes is None:
             raise refused("prefixes endpoint", "--prefix-secret")
-        since = call.http.query_params.get("since", "0")
-        if not (since.isascii() and since.isdigit() and len(since) <= _MOST_DIGITS):
+        since = whole_number(call.http.query_params.get("since", "0"))
+        if since is None:
             raise RequestError("since must be the sequence number of a report", code="invalid_value", param="since")
-        report = await self._prefixes.report(int(since))
+        report = await self._prefixes.report(since)
         return JsonReply(cast("PrefixReport", report.to_json()))
 
 

@@ -10,12 +10,12 @@ from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
 from gateway.apis.answers.text_reply import TextReply
 from gateway.apis.endpoint import AnyEndpoint, Call, Described, Endpoint, no_body
 from gateway.apis.fields.base import Fields
+from gateway.apis.fields.whole_numbers import whole_number
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.middleware.streams.resumable import ResumableStreams
 from gateway.middleware.streams.sse import EventStream
 
 MAX_NAMES = 1024
-_MOST_DIGITS = 18
 _NAME: Described = {"name": "conv_id", "in": "query", "required": True, "schema": {"type": "string", "minLength": 1}}
 _FROM: Described = {"name": "from", "in": "query", "schema": {"type": "integer", "minimum": 0, "default": 0}}
 
@@ -52,11 +52,11 @@ class StreamsEndpoints:
         stream = self._streams.find(call.caller.credentials, _name(call))
         if stream is None:
             raise _refused(HTTPStatus.NOT_FOUND, "Stream not found or expired", "stream_not_found", "conv_id")
-        start = call.http.query_params.get("from") or "0"
-        if not (start.isascii() and start.isdigit() and len(start) <= _MOST_DIGITS):
+        start = whole_number(call.http.query_params.get("from") or "0")
+        if start is None:
             raise _refused(HTTPStatus.BAD_REQUEST, "Invalid 'from' offset", "invalid_value", "from")
-        stream.check(int(start))
-        return stream.reader(call.caller, int(start))
+        stream.check(start)
+        return stream.reader(call.caller, start)
 
     async def end(self, call: Call[None]) -> TextReply:
         """End a stream, and forget its bytes. There may be none."""

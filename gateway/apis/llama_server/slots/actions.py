@@ -13,6 +13,7 @@ from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Time
 from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, Call, Described, Endpoint
 from gateway.apis.fields.base import Fields
+from gateway.apis.fields.whole_numbers import whole_number
 from gateway.apis.llama_server.options import NOT_ALLOWED, RouteOptions, refused
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.generations import partition_of
@@ -146,9 +147,10 @@ _ANSWERS: dict[SlotAction, Callable[[_Done], SavedSlot | RestoredSlot | ErasedSl
 
 
 def _slot(text: str) -> int:
-    if text.isascii() and text.isdigit():
-        return int(text[:9])
-    raise _invalid("Invalid slot ID", "id_slot")
+    number = whole_number(text)
+    if number is None:
+        raise _invalid("Invalid slot ID", "id_slot")
+    return number
 
 
 def _action(text: str | None) -> SlotAction:

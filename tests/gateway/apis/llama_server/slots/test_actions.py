@@ -34,6 +34,12 @@ async def test_a_slot_is_saved_restored_and_erased(tmp_path: Path) -> None:
     ]
 
 
+async def test_a_long_number_is_read_wholly(tmp_path: Path) -> None:
+    engine = FakeEngine()
+    await act(engine, "action=erase", slot="0000000012", slot_save_path=tmp_path)
+    assert [slot for _, slot, *_ in engine.kept] == [12]
+
+
 async def test_slots_of_other_clients_are_out_of_reach(tmp_path: Path) -> None:
     engine = FakeEngine()
     await act(engine, "action=erase", slot_save_path=tmp_path, partition_cache=True)
@@ -63,6 +69,7 @@ async def test_no_name_leads_out_of_the_folder(tmp_path: Path, name: str) -> Non
     [
         ("x", "action=erase", "Invalid slot ID"),
         ("-1", "action=erase", "Invalid slot ID"),
+        ("0" * 5000, "action=erase", "Invalid slot ID"),
         ("1", "action=move", "Invalid action"),
         ("1", "", "Invalid action"),
         ("1", "action=save", "Invalid filename"),
