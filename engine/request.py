@@ -100,8 +100,7 @@ class Grammar(_Part, frozen=True):
 def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return a JSON schema that is refused if a part of it cannot be enforced. By default such parts are left out."""
     options = schema.get("x-guidance", {})
-    strict = {"lenient": False, "coerce_one_of": False}
-    return {**schema, "x-guidance": strict | options if isinstance(options, dict) else options}
+    return {**schema, "x-guidance": {"lenient": False, **options} if isinstance(options, dict) else options}
 
 
 class Reasoning(_Part, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """JSON schemas for generation: what they leave open, and a weak model would fill without an end, is closed.
 
-Every text of a closed schema matches the original one, too. llama.cpp's grammars close the same things.
+Every text of a closed schema matches the original one, too, except for what cannot be enforced. llama.cpp's grammars
+close the same things.
 """
 
 import re
@@ -10,8 +11,6 @@ from typing import Any, TypeAlias
 Schema: TypeAlias = dict[str, Any]
 
 _OPTIONS = "x-guidance"
-_LENIENT = {"lenient": True, "coerce_one_of": True}
-"""llguidance leaves out keywords that it cannot enforce, and takes `oneOf` for `anyOf` where alternatives overlap."""
 _WHITESPACE = r" |\n[ \t]{0,20}"
 """One blank, or a line break and an indentation. Longer runs cost tokens and say nothing."""
 _WHITESPACE_OPTIONS = {"whitespace_pattern", "whitespace_flexible"}
@@ -37,7 +36,8 @@ def closed(schema: Schema) -> Schema:
     - Objects have only the properties that the schema names, unless it says `additionalProperties`, or combines several
       schemas for one object.
     - Integers have at most 19 digits.
-    - What cannot be enforced is left out, unless the `x-guidance` says otherwise.
+    - What cannot be enforced is left out, and overlapping alternatives of `oneOf` are those of `anyOf`, unless the
+      `x-guidance` has `lenient` false.
 
     An `x-guidance` that is not an object is left as it is. The compiler reports it.
     """
@@ -49,9 +49,10 @@ def closed(schema: Schema) -> Schema:
     options = schema.get(_OPTIONS, {})
     if not isinstance(options, dict):
         return schema
+    lenient = options.get("lenient", True)
     whitespace = {} if options.keys() & _WHITESPACE_OPTIONS else {"whitespace_pattern": _WHITESPACE}
-    schema[_OPTIONS] = options = {**_LENIENT, **whitespace, **options}
-    for part in parts if options["lenient"] else ():
+    schema[_OPTIONS] = {"lenient": lenient, "coerce_one_of": lenient, **whitespace, **options}
+    for part in parts if lenient else ():
         _drop_look_around(part)
     return schema
 
