@@ -3,9 +3,9 @@
 from bisect import bisect_right
 from enum import Enum
 
-from engine.core.drafts.drafter import NgramDrafter
+from engine.core.drafts.drafter import NgramDrafter, drafter_of
 from engine.core.output.echo import Echo
-from engine.core.output.line_limits import LineLimits
+from engine.core.output.line_limits import line_limits_of
 from engine.core.output.reasoning_span import ReasoningSpan
 from engine.core.output.transcript import Transcript
 from engine.core.partition import partition_hash
@@ -126,11 +126,11 @@ class Sequence:
         self.stop_tokens = frozenset(request.stop_tokens)
         self.echo = echo
         self.checkpoints = checkpoints
-        self.drafter = _drafter_of(request, self.seed, prediction or [])
+        self.drafter = drafter_of(request, self.seed, prediction or [])
         self._limit = limit
         self._window = window
         self._first_generated = len(prompt)  # its index in `tokens`
-        self._lines = _line_limits_of(request)
+        self._lines = line_limits_of(request)
         self._transcript = Transcript(request.stop, with_tokens=request.token_ids or request.logprobs is not None)
         self._prompt_seconds = self._decode_seconds = 0.0
         self._reasoning = ReasoningSpan(request.reasoning) if request.reasoning else None
@@ -345,15 +345,3 @@ def _seed_of(request: GenerationRequest, choice: int) -> int | None:
     """Return the seed of a choice; None for a random one."""
     seed = request.sampling.seed
     return None if seed is None else (seed + choice) % _SEED_RANGE
-
-
-def _drafter_of(request: GenerationRequest, seed: int | None, prediction: list[int]) -> NgramDrafter | None:
-    """Return the drafter of a choice, if it may have drafts. By default a choice with a seed has none."""
-    drafts = seed is None if request.speculative is None else request.speculative
-    return NgramDrafter(prediction) if drafts else None
-
-
-def _line_limits_of(request: GenerationRequest) -> LineLimits | None:
-    """Return the limits of lines, if the request has any."""
-    limited = request.indent or request.line_seconds is not None
-    return LineLimits(request.indent, request.line_seconds) if limited else None

@@ -1,5 +1,7 @@
 """Draft tokens by prompt lookup (Saxena 2023; vLLM's `ngram` method)."""
 
+from engine.request import GenerationRequest
+
 NGRAM = 3
 """Tokens. Where the last n-gram of a text occurred before, the tokens that followed it are the draft."""
 INDEXED_AT_ONCE = 4096
@@ -70,3 +72,9 @@ class NgramDrafter:
         while len(tokens) < most:
             tokens += tokens[: most - len(tokens)]
         return tokens[: tokens.index(_BORDER)] if _BORDER in tokens else tokens
+
+
+def drafter_of(request: GenerationRequest, seed: int | None, prediction: list[int]) -> NgramDrafter | None:
+    """Return the drafter of a choice, if it may have drafts. By default a choice with a seed has none."""
+    drafts = seed is None if request.speculative is None else request.speculative
+    return NgramDrafter(prediction) if drafts else None

@@ -1,5 +1,7 @@
 """Limits that end a choice by its lines: their indentation, and the time."""
 
+from engine.request import GenerationRequest
+
 
 class LineLimits:
     """Follows the text of one choice line by line. Editors limit completions of code so."""
@@ -33,3 +35,9 @@ class LineLimits:
             elif self._missing:
                 return at
         return None
+
+
+def line_limits_of(request: GenerationRequest) -> LineLimits | None:
+    """Return the limits of lines, if the request has any."""
+    limited = request.indent or request.line_seconds is not None
+    return LineLimits(request.indent, request.line_seconds) if limited else None
