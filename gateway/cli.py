@@ -121,7 +121,7 @@ def _items(variable: str, text: str) -> list[str]:
     except (ValueError, RecursionError):
         items = None
     if not isinstance(items, list) or not all(isinstance(item, str) for item in items):
-        raise SettingsError(f"{variable}: begins as a JSON array of strings, and is none")
+        raise SettingsError(f"{variable}: begins as a JSON array of strings, but is not one")
     return items
 
 

@@ -269,7 +269,7 @@ def test_the_variable_of_a_repeatable_flag_has_one_text_or_a_json_array(
 def test_a_json_array_in_a_variable_is_never_shown(model: Path) -> None:
     assert read_settings(["serve", "--model", str(model)], {"LLAMA_API_KEY": '["a", "b"]'}).api_key == ("a", "b")
     shown = complaint("--model", str(model), LLAMA_API_KEY='["sk-a"')
-    assert shown == "LLAMA_API_KEY: begins as a JSON array of strings, and is none"
+    assert shown == "LLAMA_API_KEY: begins as a JSON array of strings, but is not one"
 
 
 @pytest.mark.parametrize(

@@ -99,8 +99,8 @@ def test_a_variable_names_several_models_as_a_json_array(tmp_path: Path) -> None
         ('["missing.gguf"]', " 'missing.gguf': there is no such file"),
         ("a=missing.gguf,b=missing.gguf", " 'a=missing.gguf,b=missing.gguf': there is no such file"),
         ('["a=a.gguf", "a=b.gguf"]', ": several models have the name 'a'; NAME=MODEL gives another one"),
-        ('["a=a.gguf",', ": begins as a JSON array of strings, and is none"),
-        ('["a=a.gguf", 5]', ": begins as a JSON array of strings, and is none"),
+        ('["a=a.gguf",', ": begins as a JSON array of strings, but is not one"),
+        ('["a=a.gguf", 5]', ": begins as a JSON array of strings, but is not one"),
     ],
 )
 def test_wrong_models_of_a_variable_are_refused_by_its_name(text: str, reason: str) -> None:

@@ -80,7 +80,7 @@ class TextEndpoints:
 
 
 def streams(call: TextCall) -> bool:
-    """Return True for a request whose answer is a stream, which is none that only loads the model."""
+    """Return True for a request whose answer is a stream. One that only loads the model has no stream."""
     return call.request is not None and call.request.stream
 
 
