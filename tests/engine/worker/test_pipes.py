@@ -16,6 +16,18 @@ from tests.engine.worker.worker_client import GUARD
 METRICS = EngineMetrics(slots=2, free=1, held=1)
 
 
+def written(writer: MessageWriter, reader: MessageReader, count: int) -> list[Message]:
+    """Return so many messages that wait for the writer's thread, and close the writer."""
+    writing = threading.Thread(target=writer.run)
+    writing.start()
+    received: list[Message] = []
+    while len(received) < count:
+        received += reader.read()
+    writer.close(GUARD)
+    writing.join(GUARD)
+    return received
+
+
 def test_the_news_of_a_step_are_written_at_once() -> None:
     read, write = os.pipe()
     reader, writer = MessageReader(read), MessageWriter(write)
@@ -37,14 +49,7 @@ def test_the_news_of_a_step_come_behind_earlier_messages(earlier: FromEngine) ->
     for message in messages:
         writer.write(message)
     assert not select.select([read], [], [], 0)[0], "they wait for the thread"
-    writing = threading.Thread(target=writer.run)
-    writing.start()
-    received: list[Message] = []
-    while len(received) < len(messages):
-        received += reader.read()
-    assert received == messages
-    writer.close(GUARD)
-    writing.join(GUARD)
+    assert written(writer, reader, len(messages)) == messages
     os.close(read)
     os.close(write)
 
@@ -67,13 +72,6 @@ def test_only_parts_of_texts_wait_for_the_reader() -> None:
     answers: list[FromEngine] = [Answered(query, QueueOrder((query,))) for query in range(100)]
     for answer in answers:
         writer.write(answer)  # returns, although no thread writes
-    writing = threading.Thread(target=writer.run)
-    writing.start()
-    received: list[Message] = []
-    while len(received) < len(answers):
-        received += reader.read()
-    assert received == answers
-    writer.close(GUARD)
-    writing.join(GUARD)
+    assert written(writer, reader, len(answers)) == answers
     os.close(read)
     os.close(write)
