@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 
 from engine.config import EngineConfig
-from engine.core import sequence
+from engine.core.drafts import drafter
 from engine.core.drafts.drafter import NgramDrafter
 from engine.core.drafts.speculation import LENGTHS
 from engine.llama.memory import plan
@@ -78,7 +78,7 @@ class Planted(NgramDrafter):
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> type[Planted]:
-    monkeypatch.setattr(sequence, "NgramDrafter", Planted)
+    monkeypatch.setattr(drafter, "NgramDrafter", Planted)
     monkeypatch.setattr(Planted, "answers", {}, raising=False)
     monkeypatch.setattr(Planted, "wrong", None, raising=False)
     return Planted
@@ -162,6 +162,7 @@ def test_a_step_with_draft_tokens_or_their_repeat_may_be_aborted(
 def step_until_drafted(engine: Engine) -> None:
     """Step until a step had draft tokens, of which it may have rejected some."""
     while not (engine.plans and any(chunk.draft for chunk in engine.plans[-1].chunks)):
+        assert engine.scheduler.busy
         engine.step()
 
 
