@@ -7,6 +7,10 @@ from itertools import islice
 from engine.core.sequence import Sequence, State
 from engine.request import GenerationRequest
 
+MOST_DETAILS = 2**21
+"""Each takes about 0.1 KB in both processes until the last choice has ended."""
+TOO_MANY_DETAILS = f"without streaming, the tokens of an answer and their alternatives may be {MOST_DETAILS:,} at most"
+
 
 class SequenceGroup:
     """One request. Its sequences wait, run and end independently; the group is over when all have ended."""
@@ -29,6 +33,8 @@ class SequenceGroup:
     """Sequences that hold a slot."""
     generated: int
     """Number of tokens that all its sequences have generated."""
+    details: int
+    """Number of tokens and alternatives that the ends of its choices will have, as far as they are known."""
     started: bool
     """True if a sequence has ever held a slot."""
     cached_tokens: int
@@ -51,6 +57,7 @@ class SequenceGroup:
         self.cost = self.waiting[0].cost if self.waiting else 0
         self.running: set[Sequence] = set()
         self.generated = 0
+        self.details = sum(sequence.prompt * sequence.details_per_token for sequence in self.waiting if sequence.echo)
         self.started = False
         self.cached_tokens = 0
         self._read: dict[int, int] = {}
@@ -59,6 +66,11 @@ class SequenceGroup:
     def over(self) -> bool:
         """True if every sequence has ended."""
         return not self.waiting and not self.running
+
+    @property
+    def too_detailed(self) -> bool:
+        """True if its answer takes too much memory."""
+        return self.details > MOST_DETAILS
 
     @property
     def phase(self) -> str:

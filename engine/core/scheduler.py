@@ -10,7 +10,7 @@ from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
 from engine.core.drafts.speculation import Speculator
 from engine.core.fair.adapter_turns import AdapterTurns
-from engine.core.group import SequenceGroup
+from engine.core.group import TOO_MANY_DETAILS, SequenceGroup
 from engine.core.kv.held import held_prefixes
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.slot_contents import SlotContents
@@ -255,6 +255,10 @@ class Scheduler:
             news.append((group.key, FirstToken()))
         group.generated += 1
         self._counters.generated_tokens += 1
+        group.details += sequence.details_per_token
+        if group.too_detailed:
+            self._fail(group, TOO_MANY_DETAILS, "too_large", "logprobs")
+            return
         match sequence.accept(draw):
             case Text() as text:
                 news.append((group.key, text))

@@ -7,7 +7,7 @@ beginnings of long texts, the texts, the grammar.
 import math
 from collections.abc import Collection, Iterator
 
-from engine.core.group import SequenceGroup
+from engine.core.group import TOO_MANY_DETAILS, SequenceGroup
 from engine.core.model import Model
 from engine.core.output.echo import make_echo
 from engine.core.reasoning_budget import ReasoningBudget
@@ -66,7 +66,10 @@ def admit(key: int, request: GenerationRequest, model: Model) -> Slices[Sequence
             )
             for choice in range(request.n)
         ]
-    return SequenceGroup(key, request, sequences)
+    group = SequenceGroup(key, request, sequences)
+    if group.too_detailed:  # already with its echo
+        raise RequestError(TOO_MANY_DETAILS, param="logprobs", code="too_large")
+    return group
 
 
 def check_ids(tokens: Collection[int], vocabulary: int, param: str) -> None:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine.core import group
 from engine.core.budget import UNHURRIED
 from engine.core.step import DrawFailure, Outcome, StepPlan, StepResult
 from engine.errors import Busy
@@ -390,6 +391,26 @@ def test_a_failed_draw_fails_its_request_and_no_neighbour() -> None:
     assert driver.last(bad) == Failed("no candidate", "invalid_grammar", "grammar")
     assert driver.text(good) == alone("good")
     assert driver.scheduler.metrics().free == 4
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize(
+    ("fields", "details"),
+    [({"logprobs": 2}, 3 * 16), ({"token_ids": True}, 16), ({"logprobs": 1, "echo": True}, 2 * 22)],
+)
+def test_an_answer_with_too_many_details_fails_its_request_and_no_neighbour(
+    ahead: bool, fields: dict[str, object], details: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = Driver(ahead=ahead)
+    streamed = {**fields, "stream": True}
+    for most in (details - 1, details):
+        monkeypatch.setattr(group, "MOST_DETAILS", most)
+        large, others = driver.add("abc", n=2, **fields), [driver.add("good"), driver.add("abc", n=2, **streamed)]
+        driver.drain()
+        expected = Failed if most < details else Finished
+        assert isinstance(driver.last(large), expected)
+        assert all(isinstance(driver.last(key), Finished) for key in others)
+        assert driver.scheduler.metrics().free == 4
 
 
 def test_without_room_one_sequence_is_preempted_and_all_texts_stay_the_same() -> None:

@@ -1,9 +1,11 @@
 """Admission by length: inputs refused by their beginning, and inputs that must be read to the end."""
 
 import math
+from contextlib import nullcontext
 
 import pytest
 
+from engine.core import group
 from engine.errors import RequestError
 from engine.request import Infill, Prompt, PromptText, Sampling, all_plain
 from engine.testing.fake_model import END, FakeModel
@@ -79,6 +81,17 @@ def test_a_number_that_is_not_finite_is_refused(model: CountingModel, sampling: 
     with pytest.raises(RequestError, match="finite") as raised:
         at_once(admit(1, request("x", sampling=sampling), model))
     assert raised.value.param == field
+
+
+@pytest.mark.parametrize(("most", "refused"), [(2 * 3 * 6 - 1, True), (2 * 3 * 6, False)])
+def test_an_echo_with_too_many_details_is_refused(
+    model: CountingModel, most: int, refused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group, "MOST_DETAILS", most)
+    admitted = admit(1, request("ab", "abcd", echo=True, logprobs=2, n=2, max_tokens=0), model)
+    with pytest.raises(RequestError, match="without streaming") if refused else nullcontext() as raised:
+        at_once(admitted)
+    assert raised is None or (raised.value.param, raised.value.code) == ("logprobs", "too_large")
 
 
 def test_a_prompt_with_plain_parts_is_tokenised_in_parts(model: CountingModel) -> None:

@@ -53,5 +53,5 @@ def prepare_native_completion(body: NativeCompletionBody) -> NativeCompletionCal
         request=body.request(),
         biased_texts=tuple((text, bias) for text, bias in body.logit_bias if isinstance(text, str)),
         options=options,
-        names={**body.engine_names, "max_tokens": "n_predict"},
+        names={**body.engine_names, "max_tokens": "n_predict", "logprobs": "n_probs"},
     )

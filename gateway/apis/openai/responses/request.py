@@ -177,7 +177,8 @@ class ResponseBody(
         """The client's names of fields, by the engine's names. A grammar without its own field comes from the tools."""
         asked = "tools" if self.text.format.type == "text" else "text.format"
         grammar = self.constrained_by or asked
-        return {"prompt": "input", "messages": "input", "max_tokens": "max_output_tokens", "grammar": grammar}
+        names = {"messages": "input", "max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
+        return {**names, "prompt": "input", "grammar": grammar}
 
     def constraint(self) -> Grammar | None:
         """Return the grammar that the answer must match. Raises `RequestError` if it is invalid or given twice."""

@@ -148,6 +148,13 @@ async def test_a_prompt_that_is_too_long_has_its_figures() -> None:
     assert {"code": 400, "type": "exceed_context_size_error", **figures}.items() <= error.items()
 
 
+async def test_a_refusal_of_the_engine_names_the_field_that_was_sent() -> None:
+    refusal = RequestError("Too many.", code="too_large", param="logprobs")
+    engine = FakeEngine(lambda generation: generation.fail(refusal))
+    reply = await post(app_of(engine), PATH, {"prompt": "a", "n_probs": 3})
+    assert (reply.status, reply.json["error"]["param"]) == (400, "n_probs")
+
+
 async def test_sampling_in_the_forms_of_llama_server() -> None:
     engine = FakeEngine(finished)
     body = {

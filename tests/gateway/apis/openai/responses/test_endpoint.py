@@ -366,7 +366,13 @@ async def test_a_body_that_is_nested_too_deeply_to_repeat_is_refused(stream: boo
 
 
 @pytest.mark.parametrize(
-    ("engines", "ours"), [("prompt", "input"), ("max_tokens", "max_output_tokens"), ("grammar", "text.format")]
+    ("engines", "ours"),
+    [
+        ("prompt", "input"),
+        ("max_tokens", "max_output_tokens"),
+        ("logprobs", "top_logprobs"),
+        ("grammar", "text.format"),
+    ],
 )
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_refusal_of_the_engine_names_the_field_that_was_sent(engines: str, ours: str, stream: bool) -> None:
