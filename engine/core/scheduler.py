@@ -122,19 +122,16 @@ class Scheduler:
     def plan(self, turn: Turn | None, *, contended: bool) -> Work[StepPlan]:
         """Return the next work, with a decode step, a prompt step or no step. Call it after `demand`."""
         plan = None if turn is None else self._next_step(turn, contended=contended)
-        changes = self._ledger.take_changes()
-        if not self._outbox:
-            return Work(changes, [], plan)
         outbox, self._outbox = self._outbox, Outbox()
-        return Work((*changes, *outbox.changes), outbox.take_news(), plan)
+        return Work((*self._ledger.take_changes(), *outbox.changes), outbox.take_news(), plan)
 
     def follow_up(self, plan: StepPlan, result: StepResult) -> StepPlan | None:
         """Return a decode step of the same rows, if no other sequence may be in it, and no token or limit ends one.
 
         A text or a time may still end one, which `apply` finds out. Then its row is computed in vain.
         """
-        complete = len(plan.chunks) == len(self._running) and self.in_step.complete and not self._outbox
-        if not complete or not self._lead.is_possible(plan, result) or self._running.can_admit:
+        same_rows = len(plan.chunks) == len(self._running) and not self._outbox  # where one that left has news
+        if not same_rows or not self._lead.is_possible(plan, result) or self._running.can_admit:
             return None
         self._learn_speed(plan, result)
         return self._lead.follow(plan, result)

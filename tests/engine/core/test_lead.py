@@ -60,6 +60,34 @@ def test_texts_are_those_of_steps_one_after_another() -> None:
     assert alone == ahead_of
 
 
+@pytest.mark.parametrize("prompt", ["x", "the same prompt"])
+def test_the_last_token_of_a_prompt_is_counted_also_in_a_decode_step(prompt: str) -> None:
+    news = []
+    for ahead in (False, True):
+        driver = Driver(ahead=ahead)
+        driver.add("the same prompt", max_tokens=1)
+        driver.drain()
+        driver.add("one", max_tokens=20)
+        driver.step()
+        driver.add(prompt, max_tokens=10, stream=True, progress=True)
+        driver.drain()
+        assert driver.scheduler.metrics().computed_prompt_tokens == len("the same prompt") + len("one") + 1
+        news.append(driver.news)
+    alone, ahead_of = news
+    assert alone == ahead_of
+
+
+def test_a_row_that_draws_no_token_ends_beside_others() -> None:
+    driver = decoding("one")
+    key = driver.add("x", max_tokens=0)
+    driver.step()
+    driver.step()
+    assert [chunk.sample for chunk in driver.plans[-1].chunks] == [True, False]
+    assert isinstance(driver.last(key), Finished)
+    driver.drain()
+    assert len(driver.text(1)) == LONG
+
+
 def test_a_full_slot_discards_tokens_between_steps() -> None:
     texts = []
     for ahead in (False, True):
@@ -107,9 +135,32 @@ def test_no_row_is_computed_behind_a_limit(limit: int) -> None:
     ],
 )
 def test_a_change_is_seen_before_the_step_after_the_running_one(happens: Callable[[Driver], None]) -> None:
-    driver = decoding("one", "two")
+    driver = decoding("one", "two", driver=Driver(FakeModel(slots=3), ahead=True))
     driver.step(lambda: happens(driver))
     assert driver.following is None
+
+
+def test_a_prompt_has_its_turns_beside_rows_whose_next_step_is_known() -> None:
+    driver = decoding("one", driver=Driver(FakeModel(context=4096), ahead=True))
+    driver.add("b" * 1000, max_tokens=5)
+    begun = len(driver.plans)
+    for _ in range(8):
+        driver.step()
+    assert [plan.decode for plan in driver.plans[begun:]] == [True, False] * 4
+
+
+def test_the_release_of_a_preempted_request_does_not_wait_for_the_others() -> None:
+    model = FakeModel(slots=3, context=256, pool=256)
+    driver = Driver(model, FakeRunner(model), ahead=True)
+    keys = [driver.add(letter * 60, max_tokens=LONG) for letter in "xyz"]
+    while not driver.scheduler.metrics().preempted or driver.following is None:
+        driver.step()
+    assert driver.scheduler.metrics().waiting == 1
+    driver.cancel(keys[-1])
+    driver.step()
+    driver.step()
+    assert isinstance(driver.last(keys[-1]), Released)
+    assert not any(isinstance(driver.last(key), Finished) for key in keys[:-1])
 
 
 def test_requests_that_find_no_slot_do_not_delay_the_next_step() -> None:
@@ -170,12 +221,26 @@ def test_the_row_in_vain_ends_no_neighbour() -> None:
     assert len(driver.text(other)) == driver.last(other).tokens == 12  # type: ignore[union-attr]
 
 
-def test_a_model_that_cannot_drop_a_cell_computes_no_row_in_vain() -> None:
+@pytest.mark.parametrize(("stop", "text"), [("z", "kcjs"), ("s", "kcj")])
+def test_a_model_that_cannot_drop_a_cell_computes_no_row_in_vain(stop: str, text: str) -> None:
     driver = Driver(FakeModel(can_trim=False, max_draft=0), ahead=True)
-    driver.add("ab", max_tokens=LONG, stop=("z",), stream=True)
+    driver.add("ab", max_tokens=LONG, stop=(stop,), stream=True)
     driver.drain()
-    assert driver.text(1) == "kcjs"
-    assert [plan.tokens for plan in driver.plans] == [2, 1, 1, 1, 1]
+    assert driver.text(1) == text
+    assert [plan.tokens for plan in driver.plans] == [2, *[1] * len(text)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "known"), [({}, True), ({"stop": ("z",)}, False), ({"indent": 2}, False), ({"line_seconds": 9.0}, False)]
+)
+def test_a_model_that_cannot_drop_a_cell_waits_for_what_only_the_text_may_end(
+    fields: dict[str, Any], known: bool
+) -> None:
+    driver = Driver(FakeModel(can_trim=False, max_draft=0), ahead=True)
+    driver.add("ab", max_tokens=LONG, **fields)
+    driver.step()
+    driver.step()
+    assert (driver.following is not None) == known
 
 
 @pytest.mark.parametrize("applied", [False, True])
