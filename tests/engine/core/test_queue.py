@@ -27,6 +27,11 @@ def starts(driver: Driver, keys: list[int]) -> list[int]:
     raise AssertionError("a request starves")
 
 
+def until_preempted(driver: Driver, times: int) -> None:
+    while driver.scheduler.metrics().preempted < times:
+        driver.step()
+
+
 def waits_beside_a_greedy_client(clients: list[str]) -> list[int]:
     driver = Driver(FakeModel(slots=8), queue_limit=2000)
     for _ in range(300):
@@ -134,6 +139,96 @@ def test_a_preempted_request_keeps_its_place_at_the_head() -> None:
     assert isinstance(driver.last(first), Finished)
     driver.drain()
     assert all(isinstance(driver.last(key), Finished) for key in others)
+
+
+def test_preempted_requests_start_again_in_the_order_in_which_they_came() -> None:
+    model = FakeModel(slots=3)
+    driver = Driver(model, FakeRunner(model, capacity=60))
+    first, *others = (driver.add(letter * 10, max_tokens=38, cache_prompt=False) for letter in "abc")
+    until_preempted(driver, 2)
+    assert list(driver.scheduler.queue()) == others
+    while not isinstance(driver.last(first), Finished):
+        driver.step()
+    driver.step()
+    assert [chr(chunk.sequence.tokens[0]) for chunk in driver.plans[-1].chunks] == ["b", "c"]
+    driver.drain()
+
+
+def test_a_request_that_was_preempted_and_cancelled_leaves_the_queue() -> None:
+    """Of its three choices one has never had a slot, and one has lost it."""
+    model = FakeModel(slots=2)
+    driver = Driver(model, FakeRunner(model, capacity=40), queue_limit=9)
+    gone = driver.add("gone", n=3, max_tokens=50, cache_prompt=False, client="a")
+    until_preempted(driver, 1)
+    assert driver.scheduler.metrics().waiting == 2
+    driver.cancel(gone)
+    assert driver.scheduler.metrics().waiting == 0
+    keys = [driver.add("again", max_tokens=1, client="a") for _ in range(9 + 2 - 1)]
+    with pytest.raises(Busy):
+        driver.add("too many", client="a")
+    driver.drain()
+    assert all(isinstance(driver.last(key), Finished) for key in keys)
+
+
+def test_a_request_takes_one_place_however_many_of_its_choices_are_preempted() -> None:
+    model = FakeModel(slots=3)
+    driver = Driver(model, FakeRunner(model, capacity=30), queue_limit=9)
+    driver.add("many", n=3, max_tokens=20, cache_prompt=False, client="a")
+    until_preempted(driver, 2)
+    assert driver.scheduler.metrics().waiting == 2
+    driver.drain()
+    for _ in range(9 + 3 - 1):
+        driver.add("again", max_tokens=1, client="a")
+    with pytest.raises(Busy):
+        driver.add("too many", client="a")
+    driver.drain()
+
+
+def test_a_choice_that_gave_way_goes_on_beside_the_others_of_its_request() -> None:
+    driver = Driver(FakeModel(slots=2))
+    many = driver.add("many", n=2, max_tokens=50, client="a")
+    driver.step()
+    other = driver.add("other", max_tokens=2, client="b")
+    while other not in driver.news or not isinstance(driver.last(other), Finished):
+        driver.step()
+    driver.step()
+    assert (driver.scheduler.metrics().held, driver.scheduler.metrics().waiting) == (2, 0)
+    assert not any(isinstance(event, Finished) for event in driver.news[many])
+    driver.drain()
+
+
+def test_requests_of_a_client_share_the_slots_for_their_further_choices() -> None:
+    driver = Driver(FakeModel(slots=6))
+    for letter in "ab":
+        driver.add(letter, n=5, max_tokens=9)
+    driver.step()
+    assert sorted(slot.holder.tokens[0] for slot in driver.ledger.slots if slot.holder) == [*b"aaabbb"]
+    driver.drain()
+
+
+def test_the_choice_with_the_fewest_cells_gives_way() -> None:
+    driver = Driver(FakeModel(slots=3))
+    driver.add("a" * 50, "b" * 20, "c" * 30, max_tokens=50, client="a")
+    while driver.scheduler.metrics().generated_tokens < 9:
+        driver.step()
+    driver.add("other", max_tokens=50, client="b")
+    while len(driver.step().chunks) != 3:  # type: ignore[union-attr]
+        pass
+    assert [chr(chunk.sequence.tokens[0]) for chunk in driver.plans[-1].chunks] == ["a", "o", "c"]
+    driver.drain()
+
+
+def test_a_cancelled_request_gives_its_place_in_the_queue_back() -> None:
+    driver = Driver(FakeModel(slots=1), queue_limit=1)
+    runs = driver.add("runs")
+    driver.step()
+    for _ in range(3):
+        driver.cancel(driver.add("waits"))
+    waits = driver.add("waits")
+    with pytest.raises(Busy):
+        driver.add("too many")
+    driver.drain()
+    assert [type(driver.last(key)) for key in (runs, waits)] == [Finished, Finished]
 
 
 def test_a_request_that_is_preempted_and_resumed_takes_one_place() -> None:

@@ -62,6 +62,31 @@ def test_reused_cells_of_a_cancelled_request_count_as_cached() -> None:
     assert release.prompt_tokens == WORTH_SAVING + 100
 
 
+def test_only_the_first_choice_of_a_prompt_counts_reused_cells() -> None:
+    driver = Driver(FakeModel(slots=3))
+    driver.add("x" * WORTH_SAVING, max_tokens=1)
+    driver.drain()
+    key = driver.add("x" * WORTH_SAVING + "y" * 100, n=2, max_tokens=50)
+    until_generated(driver, 6)
+    assert driver.scheduler.metrics().reused_prompt_tokens == 2 * WORTH_SAVING + 100 - 1
+    driver.cancel(key)
+    assert released(driver, key).cached == WORTH_SAVING
+
+
+def test_reused_cells_of_a_request_that_was_preempted_count_once() -> None:
+    driver = Driver(FakeModel(slots=2))
+    first = "x" * WORTH_SAVING
+    driver.add(first, max_tokens=1)
+    driver.drain()
+    key = driver.add(first + "y", "z" * 100, max_tokens=50, client="a")
+    until_generated(driver, 6)
+    driver.add("other", max_tokens=2, client="b")
+    while driver.scheduler.metrics().preempted == 0 or driver.scheduler.metrics().waiting:
+        driver.step()
+    driver.cancel(key)
+    assert released(driver, key).cached == WORTH_SAVING
+
+
 def test_tokens_of_the_running_step_are_wasted_and_in_no_other_count() -> None:
     driver = Driver(FakeModel(slots=2))
     stays, leaves = driver.add("stays", max_tokens=50), driver.add("leaves", max_tokens=50)
