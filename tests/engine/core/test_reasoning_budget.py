@@ -119,10 +119,12 @@ def test_the_reasoning_of_all_choices_of_one_request_is_ended() -> None:
     driver = Driver(model, FakeRunner(model, script=lambda _cells: ord("a")))
     reasoning = Reasoning(budget=None, opening="<", closing="/>", opened=True, controlled=True)
     keys = [driver.add(n=n, max_tokens=20, reasoning=reasoning) for n in (2, 1)]
+    plain = driver.add(max_tokens=20)
     for _ in range(5):
         driver.step()
     driver.scheduler.end_reasoning(keys[0])
+    driver.scheduler.end_reasoning(plain)
     driver.drain()
     assert all("/>" in driver.text(keys[0], choice) for choice in range(2))
-    assert driver.text(keys[1]) == "a" * 20
+    assert driver.text(keys[1]) == driver.text(plain) == "a" * 20
     driver.scheduler.end_reasoning(keys[0])

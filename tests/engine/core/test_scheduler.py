@@ -281,6 +281,23 @@ def test_prompts_of_several_requests_keep_to_the_target_without_decode_rows() ->
     assert sum(counts(driver.step())) == 64
 
 
+def test_a_long_prompt_keeps_to_the_target_beside_a_choice_of_its_own_request() -> None:
+    driver = Driver(FakeModel(context=4096))
+    driver.add("a" * 10, "b" * 1000, max_tokens=50)
+    assert counts(driver.step()) == [10]
+    assert [counts(driver.step()) for _ in range(2)] == [[1], [64]]
+
+
+def test_a_step_that_failed_is_not_taken_for_an_abandoned_one() -> None:
+    driver = Driver()
+    key = driver.add("a")
+    assert driver.plan().plan is not None
+    driver.scheduler.fail_all("no memory")
+    assert not driver.scheduler.in_step.abandoned
+    driver.drain()
+    assert driver.last(key) == Failed("no memory", "engine_failed")
+
+
 def test_a_request_alone_takes_large_passes() -> None:
     driver = Driver(FakeModel(context=4096))
     driver.add("a" * 1000)
@@ -422,6 +439,18 @@ def test_without_room_one_sequence_is_preempted_and_all_texts_stay_the_same() ->
     for key, prompt in zip(keys, prompts, strict=True):
         assert driver.text(key) == alone(prompt, max_tokens=12)
         assert [type(event) for event in driver.news[key]].count(Started) == 1
+
+
+def test_a_preempted_sequence_starts_again_as_soon_as_another_one_has_ended() -> None:
+    driver = Driver(FakeModel(slots=3, context=256, pool=256))
+    runs, ends, _ = (driver.add(letter * 60, max_tokens=tokens) for letter, tokens in (("x", 90), ("y", 40), ("z", 90)))
+    while not isinstance(driver.last(ends) if ends in driver.news else None, Finished):
+        driver.step()
+    assert driver.scheduler.metrics().preempted == driver.scheduler.metrics().waiting == 1
+    driver.step()
+    assert driver.scheduler.metrics().waiting == 0
+    assert not isinstance(driver.last(runs), Finished)
+    driver.drain()
 
 
 def test_a_request_that_never_finds_room_fails_alone() -> None:

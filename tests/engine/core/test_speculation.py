@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -187,6 +188,16 @@ def test_a_rejected_draft_may_take_its_step_with_it(fields: dict[str, Any]) -> N
     follow_up = made.add("begin" + made.text(key) + "more", max_tokens=5)
     made.drain()
     assert len(made.text(follow_up)) == 5
+
+
+def test_an_accepted_draft_does_not_take_its_step_with_it() -> None:
+    model = FakeModel(context=2048, can_trim=False, max_draft=LENGTHS[-1], drops_steps=True)
+    made = Driver(model, Paced(model, again_and_again, weights=1.0, row=0.01))
+    made.add("begin", max_tokens=200, speculative=True)
+    made.drain()
+    chunks = [chunk for plan in made.plans for chunk in plan.chunks]
+    ends = [(later.start, chunk) for chunk, later in pairwise(chunks) if chunk.draft]
+    assert any(start == chunk.start + chunk.count + len(chunk.draft) for start, chunk in ends)
 
 
 def test_only_a_sequence_that_runs_alone_has_drafts_that_take_their_step_with_them() -> None:

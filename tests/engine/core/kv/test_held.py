@@ -78,6 +78,14 @@ def test_an_evicted_prompt_is_held_while_it_is_stored() -> None:
     assert len(driver.store._prefixes) == len(labels) - 1
 
 
+def test_a_checkpoint_without_its_cells_is_not_held() -> None:
+    driver = Driver(FakeModel(slots=2, context=4096, can_trim=False), store_budget=10**6)
+    driver.add(LONG, label=7, max_tokens=3)
+    driver.drain()
+    assert any(stored.partial for stored in driver.store)
+    assert [prefix.label for prefix in held(driver)] == [7]
+
+
 def test_a_moved_prompt_keeps_its_label() -> None:
     driver = driver_of(slots=2)
     driver.add("a" * 30, label=1, max_tokens=1)
