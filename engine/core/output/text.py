@@ -80,7 +80,7 @@ class TextAssembler:
             except UnicodeDecodeError:
                 pass  # it begins with a part of a character, or ends with one
         first = self._decoder.decode(piece[:1])
-        self.begin += len(first) - (bool(piece) and not self._decoder.getstate()[0])
+        self.begin += len(first) - (not self._decoder.getstate()[0])
         text = first + self._decoder.decode(piece[1:])
         self._unfinished = bool(self._decoder.getstate()[0])
         return text

@@ -57,7 +57,7 @@ class Transcript:
         """Return the new text and its token details; no details without text."""
         text = "".join(self._text)
         self._text.clear()
-        return text, self._take_details(self._assembler.shown) if text and self._details else ()
+        return text, self._take_details(self._assembler.shown) if text else ()
 
     def close(self) -> tuple[str, tuple[TokenDetail, ...]]:
         """Return the remaining text and token details at the end of the choice."""

@@ -8,7 +8,7 @@ import pytest
 from engine.core.step import DrawFailure, Outcome, StepPlan, StepResult
 from engine.events import Finished, FinishReason, Released, Text
 from engine.request import Sampling
-from engine.testing.fake_model import FakeModel
+from engine.testing.fake_model import END, FakeModel, letters
 from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver
 
@@ -125,6 +125,20 @@ def test_no_row_is_computed_behind_a_limit(limit: int) -> None:
         driver.drain()
         computed.append(sum(plan.tokens for plan in driver.plans))
     assert computed[0] == computed[1]
+
+
+@pytest.mark.parametrize("ends_by", [END, ord("!")])
+@pytest.mark.parametrize("tokens", [2, 3, 7])
+def test_no_row_is_computed_behind_a_token_that_ends_a_sequence(tokens: int, ends_by: int) -> None:
+    model = FakeModel()
+    runner = FakeRunner(model, script=lambda cells: ends_by if len(cells) == len("one") + tokens else letters(cells))
+    driver = Driver(model, runner, ahead=True)
+    driver.add("one", max_tokens=LONG, stop_tokens=(ord("!"),))
+    driver.drain()
+    end = driver.last(1)
+    assert isinstance(end, Finished)
+    assert (end.reason, end.tokens) == (FinishReason.STOP, tokens + 1)
+    assert sum(plan.tokens for plan in driver.plans) == len("one") + tokens
 
 
 @pytest.mark.parametrize(

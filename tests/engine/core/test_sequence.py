@@ -5,6 +5,7 @@ import pytest
 from engine.core.output.echo import Echo
 from engine.core.sequence import Sequence, State
 from engine.core.token import Token
+from engine.core.window import ContextWindow
 from engine.events import Alternative, Finished, FinishReason, Text, TokenDetail
 from engine.request import Sampling
 from engine.testing.fake_model import END
@@ -149,6 +150,22 @@ def test_the_choices_of_a_prompt_share_it_until_they_differ() -> None:
     assert first.tokens is second.tokens
     accept(first, token("a"))
     assert (first.tokens, second.tokens, prompt) == ([1, 2, 3, 97], [1, 2, 3], [1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("prompt", "keep", "left"), [(6, 0, 2), (6, 2, 2), (6, 5, 5), (3, 0, 0), (3, 2, 2), (12, 3, 8)]
+)
+def test_of_a_prompt_that_is_computed_again_only_what_was_not_discarded_counts(
+    prompt: int, keep: int, left: int
+) -> None:
+    sequence = Sequence(request("p"), 0, list(range(prompt)), 100, window=ContextWindow(16, keep, 4))
+    for _ in range(15 - prompt):
+        accept(sequence, token("a"))
+    sequence.begin_at(15 - 1)
+    sequence.discard()
+    sequence.begin_at(0)
+    assert sequence.unread == left
+    assert sequence.advance(sequence.pending, 1.0) == left
 
 
 def test_states_change_only_by_the_table() -> None:

@@ -32,6 +32,7 @@ def counted(pieces: str, *, opened: bool = False, between: str = "") -> int:
         ("a|<think>|b|</think>", False, 0),
         ("a|</think>|c|<think>|d|</think>", True, 1),
         ("a|</think>|\n|<think>|b|c|</think>|d", True, 3),
+        ("a|b|</think>|<think></th|ink>|c", True, 2),
         ("", False, 0),
     ],
 )

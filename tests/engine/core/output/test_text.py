@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,6 +68,22 @@ def test_a_possible_stop_is_held_back_until_it_is_ruled_out() -> None:
     assert assembler.push(b"NE") == "STONE"
     assert assembler.push(b" ST") == " "
     assert assembler.flush() == "ST"
+
+
+def test_the_longest_possible_stop_is_held_back() -> None:
+    assembler = TextAssembler(["aab", "ax"])
+    assert [assembler.push(piece) for piece in (b"ca", b"a", b"a", b"b")] == ["c", "", "a", ""]
+    assert assembler.stopped == "aab"
+
+
+@pytest.mark.parametrize("stop", [("a1", "z2"), ("z2", "a1")])
+@pytest.mark.parametrize(("piece", "first"), [(b"-a1z2", "a1"), (b"-z2a1", "z2")])
+def test_of_stops_that_one_token_completes_the_first_in_the_text_counts(
+    stop: tuple[str, str], piece: bytes, first: str
+) -> None:
+    assembler = TextAssembler(stop)
+    assert assembler.push(piece) == "-"
+    assert assembler.stopped == first
 
 
 def test_an_unfinished_character_waits_and_is_left_out_at_the_end() -> None:

@@ -157,3 +157,12 @@ def test_tokens_are_reported_only_on_request() -> None:
     transcript.add(Token(1, b"a", ends=False), may_stop=True)
     assert transcript.take() == ("a", ())
     assert transcript.close() == ("", ())
+
+
+def test_the_tokens_of_a_prompt_wait_for_its_first_character() -> None:
+    transcript = Transcript((), with_tokens=True)
+    euro = "€".encode()
+    transcript.open(euro[:1], [TokenDetail(0, euro[:1])])
+    assert transcript.take() == ("", ())
+    transcript.add(Token(1, euro[1:], ends=False), may_stop=True)
+    assert transcript.take() == ("€", (TokenDetail(0, euro[:1]), TokenDetail(1, euro[1:])))
