@@ -37,8 +37,6 @@ class SequenceGroup:
     """Number of tokens and alternatives that the ends of its choices will have, as far as they are known."""
     started: bool
     """True if a sequence has ever held a slot."""
-    cached_tokens: int
-    """Number of prompt tokens with reused cells: of each prompt those of its first choice, once that has left."""
 
     def __init__(self, key: int, request: GenerationRequest, sequences: Iterable[Sequence]) -> None:
         """Create a group of sequences that wait.
@@ -59,8 +57,8 @@ class SequenceGroup:
         self.generated = 0
         self.details = sum(sequence.prompt * sequence.details_per_token for sequence in self.waiting if sequence.echo)
         self.started = False
-        self.cached_tokens = 0
         self._read: dict[int, int] = {}
+        self._cached: dict[int, int] = {}
 
     @property
     def over(self) -> bool:
@@ -83,6 +81,11 @@ class SequenceGroup:
     def read_tokens(self) -> int:
         """Number of prompt tokens that its sequences had computed or reused when they left. Each prompt counts once."""
         return sum(self._read.values())
+
+    @property
+    def cached_tokens(self) -> int:
+        """Number of prompt tokens with reused cells: of each prompt those of its first choice, once that has left."""
+        return sum(self._cached.values())
 
     def start(self) -> Sequence:
         """Move the next waiting sequence to the running ones and return it."""
@@ -114,7 +117,6 @@ class SequenceGroup:
         """Remove a running sequence, and record how much of its prompt was read."""
         self.running.remove(sequence)
         prompt, choice = divmod(sequence.choice, sequence.request.n)
-        before = self._read.get(prompt, 0)
-        self._read[prompt] = max(before, sequence.prompt - sequence.unread)
-        if not choice and not before:
-            self.cached_tokens += sequence.cached
+        self._read[prompt] = max(self._read.get(prompt, 0), sequence.prompt - sequence.unread)
+        if not choice:
+            self._cached.setdefault(prompt, sequence.cached)
