@@ -97,7 +97,7 @@ class FakeRunner(Runner):
         wrong = not 1 <= copy.tokens <= len(source) or copy.source == copy.target
         if wrong or (copy.tokens < len(source) and self._model.traits.needs_checkpoints):
             raise RuntimeError(f"slot {copy.source} has {len(source)} cells, not {copy.tokens} to copy")
-        shared = self._model.traits.pool is not None
+        shared = self._model.traits.shares_cells
         self._places[copy.target] = self._places[copy.source][: copy.tokens] if shared else []
         self._fill(copy.target, source[: copy.tokens], self._computed_by[copy.source])
         self.copied += 0 if shared else copy.tokens

@@ -58,7 +58,7 @@ class Engine(RuleBasedStateMachine):
         pool: int | None,
         ahead: bool,
     ) -> None:
-        windowed = windowed and not pool  # no model has both
+        can_trim = can_trim and not (windowed and pool)  # windows are never full-size in a unified cache
         traits: dict[str, Any] = {"can_trim": can_trim, "windowed": windowed, "max_draft": 15 if can_trim else 3}
         traits["drops_steps"] = drops_steps and not can_trim
         model = FakeModel(slots=slots, context=256, pool=pool, **traits)

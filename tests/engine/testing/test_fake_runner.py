@@ -1,5 +1,6 @@
 """The fake runner: refuses invalid plans like llama.cpp, and computes by rules that a test can predict."""
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -113,6 +114,15 @@ def test_copies_of_windows_cannot_be_cut_but_what_is_computed_behind_them() -> N
         runner.remove(Removal(1, 2))
     runner.remove(Removal(0, 2))
     assert (runner.cells[0], runner.cells[1]) == ([1, 2], [1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("windowed", [False, True])
+def test_a_copy_takes_cells_of_its_own_where_there_are_windows(windowed: bool) -> None:
+    runner = FakeRunner(FakeModel(pool=5, windowed=windowed, can_trim=not windowed))
+    runner.cells[0] = [1, 2, 3]
+    runner.remove(Removal(0, 3))
+    with pytest.raises(RuntimeError, match="6 cells in a pool of 5") if windowed else nullcontext():
+        runner.copy(Copy(0, 1, 3))
 
 
 @pytest.mark.parametrize(
