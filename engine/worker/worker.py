@@ -166,13 +166,17 @@ class Worker:
     def _load_and_step(self) -> None:
         with ExitStack() as stack:
             loaded = self._load(self._config, lambda share: self._write(Loading(share)), stack)
-            self._serving = serving = self._serve(loaded)
-            if loaded.files:
-                loaded.files.start(serving.loop.locked)
-            self._write(Loaded(loaded.model.info))
-            serving.loop.run()
-            if loaded.files:
-                serving.loop.write_rest(loaded.files, FLUSH_SECONDS)
+            self.guard(partial(self._step, loaded))  # a fault ends the process while other threads use the model
+
+    def _step(self, loaded: LoadedModel) -> None:
+        """Serve with a loaded model until `stop`."""
+        self._serving = serving = self._serve(loaded)
+        if loaded.files:
+            loaded.files.start(serving.loop.locked)
+        self._write(Loaded(loaded.model.info))
+        serving.loop.run()
+        if loaded.files:
+            serving.loop.write_rest(loaded.files, FLUSH_SECONDS)
 
     def _serve(self, loaded: LoadedModel) -> _Serving:
         """Start the intake of a loaded model."""

@@ -241,6 +241,7 @@ def test_a_failing_runner_ends_the_process_with_a_message(client: Client, caplog
     client.generate(1, "hello")
     assert client.exits.get(timeout=GUARD) == EXIT_FAULT
     assert "decode failed" in caplog.text
+    assert client.freed_at_exit is False, "other threads may still use the model"
 
 
 def test_a_load_error_is_reported_and_ends_the_process() -> None:

@@ -78,10 +78,11 @@ class Client:
         self.on_open: Callable[[], None] = lambda: None
         self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
         self.closed = threading.Event()
+        self.freed_at_exit: bool | None = None
         self.frames = self.bytes = 0
         self._received: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._waiting: list[Message] = []
-        self.worker = Worker(config or EngineConfig(model="fake"), self.load, self._take, self.exits.put)
+        self.worker = Worker(config or EngineConfig(model="fake"), self.load, self._take, self._exit)
         self.worker.start()
 
     def load(self, _config: EngineConfig, progress: Callable[[float], None], stack: ExitStack) -> LoadedModel:
@@ -89,6 +90,10 @@ class Client:
         stack.callback(self.closed.set)
         runner = self.runner if self.model.info.generates else None
         return LoadedModel(self.model, runner, self.embedder.limits, self.open_embedder)
+
+    def _exit(self, code: int) -> None:
+        self.freed_at_exit = self.closed.is_set()
+        self.exits.put(code)
 
     def open_embedder(self) -> FakeEmbedder:
         self.on_open()
