@@ -117,7 +117,7 @@ class PrefixFileService:
         try:
             self._check_usable()
             written, removed = self._directory.write(file, state)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             self._warn(error)
             self._report(FileGone(file.name))
             return
@@ -131,8 +131,8 @@ class PrefixFileService:
         try:
             self._check_usable()
             state = self._directory.read(read.file)
-        except (OSError, DamagedError) as error:
-            if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+        except (OSError, MemoryError, DamagedError) as error:
+            if not isinstance(error, FileNotFoundError | DamagedError):
                 self._warn(error)
             read.end(found=False, seconds=0.0)
             raise
@@ -159,7 +159,7 @@ class PrefixFileService:
     def _report(self, report: FileReport) -> None:
         self._locked(partial(self._record, report))
 
-    def _warn(self, error: OSError) -> None:
+    def _warn(self, error: OSError | MemoryError) -> None:
         if not self._warned:
             self._warned = True
             logger.warning("the directory of prefixes fails, and the service goes on without it: %s", error)

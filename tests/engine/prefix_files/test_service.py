@@ -88,6 +88,20 @@ def test_a_damaged_file_is_reported(reports: Reports, tmp_path: Path) -> None:
         future.result(GUARD)
 
 
+def test_a_lack_of_memory_is_reported(reports: Reports, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(reports.directory, "read", fail)
+    monkeypatch.setattr(reports.directory, "write", fail)
+    late = reports.service.read(prefix_file(), 7)
+    assert [reports.next(), reports.next()] == [FileRead(7, found=False), FileGone(prefix_file().name)]
+    with pytest.raises(MemoryError):
+        late.result(GUARD)
+    reports.service.write(prefix_file(), state())
+    assert reports.next() == FileGone(prefix_file().name)
+
+
 def test_a_directory_that_cannot_be_made_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").write_text("no directory")
     reports = Reports(tmp_path / "file")
