@@ -79,7 +79,10 @@ class PromptProgress(Struct, frozen=True, array_like=True):
 
 
 class Text(_Event, frozen=True):
-    """New text of a streamed choice: whole characters, never part of a stop string. Or progress of its prompt."""
+    """New text of a choice: whole characters, never part of a stop string. Or progress of its prompt.
+
+    A choice that is not streamed has it only if its tokens have many details.
+    """
 
     choice: int
     """Index of the choice."""
@@ -99,7 +102,7 @@ class Finished(_Event, frozen=True):
     choice: int
     """Index of the choice."""
     text: str
-    """Text since the choice's last event; the complete text if the request does not stream."""
+    """Text since the choice's last event."""
     reason: FinishReason
     """Finish reason."""
     tokens: int

@@ -219,7 +219,7 @@ class GenerationRequest(_Part, frozen=True, kw_only=True):
     them.
     """
     stream: bool = False
-    """True to send text as it is generated; otherwise each choice arrives complete in its `Finished`."""
+    """True to send text as it is generated; otherwise each choice arrives at its end."""
     cache_prompt: bool = True
     """True to reuse the KV cells of earlier prompts, and to cache the cells of this prompt."""
     slot: int | None = None

@@ -1,7 +1,10 @@
 """State of one request in flight: its pending events and its outcome."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import TypeAlias
+
+from msgspec import structs
 
 from engine.client.measurements.histogram import Histogram
 from engine.client.measurements.tally import Tally
@@ -208,14 +211,18 @@ class Mailbox:
         return self._drain()
 
     async def outcomes(self) -> tuple[Finished, ...]:
-        """Wait for the end of every choice and return the ends in the order of the choices.
+        """Wait for the end of every choice and return the ends in the order of the choices, each with the whole text.
 
         Raises:
             EngineError: The request failed.
         """
         await self._wait_for_parts()
-        ends = (event for event in self._drain() if isinstance(event, Finished))
-        return tuple(sorted(ends, key=lambda end: end.choice))
+        events = self._drain()
+        texts: dict[int, list[Text]] = {}
+        for text in (event for event in events if isinstance(event, Text)):
+            texts.setdefault(text.choice, []).append(text)
+        ends = sorted((event for event in events if isinstance(event, Finished)), key=lambda end: end.choice)
+        return tuple(_whole(end, texts.get(end.choice, ())) for end in ends)
 
     async def vectors(self) -> tuple[bytes, ...]:
         """Wait for the vector of every input and return the vectors in order.
@@ -265,3 +272,12 @@ class Mailbox:
         events, self._events = self._events, []
         self._pending_since = None
         return events
+
+
+def _whole(end: Finished, texts: Sequence[Text]) -> Finished:
+    """Return the end of a choice with its earlier texts."""
+    if not texts:
+        return end
+    parts: list[Text | Finished] = [*texts, end]
+    details = tuple(chain.from_iterable(part.details for part in parts))
+    return structs.replace(end, text="".join(part.text for part in parts), details=details)

@@ -311,7 +311,7 @@ class Sequence:
             return self._finish(FinishReason.LENGTH)
         if generated == self._limit:
             return self._finish(FinishReason.LENGTH)
-        return self._take_text() if self.request.stream else None
+        return self._take_text() if self.request.stream or self._transcript.is_long else None
 
     def complete(self) -> Finished:
         """End a sequence that draws no tokens, after its prompt is computed."""

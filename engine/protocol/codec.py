@@ -11,6 +11,11 @@ _HEADER = 4
 MAX_FRAME = 256 * 1024 * 1024
 """Maximum size of a message in bytes. A larger size means that the reader lost the frame boundary."""
 
+
+class FrameTooLongError(ValueError):
+    """A message has more than `MAX_FRAME` bytes."""
+
+
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
@@ -19,8 +24,8 @@ def encode(message: Message) -> bytes:
     """Return the frame of a message.
 
     Raises:
-        ValueError: The message has a value that a frame cannot carry: a lone surrogate, an integer of more than 64
-            bits, or more than `MAX_FRAME` bytes in total.
+        FrameTooLongError: The message is too long.
+        ValueError: It has a value that a frame cannot carry: a lone surrogate, or an integer of more than 64 bits.
     """
     try:
         packed = _encoder.encode(message)
@@ -29,7 +34,7 @@ def encode(message: Message) -> bytes:
     except TypeError as error:
         raise ValueError(str(error)) from error
     if len(packed) > MAX_FRAME:
-        raise ValueError(f"a frame of {len(packed)} bytes")
+        raise FrameTooLongError(f"a frame of {len(packed)} bytes")
     return len(packed).to_bytes(_HEADER) + packed
 
 

@@ -4,9 +4,10 @@ import os
 import select
 import threading
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 
-from engine.protocol.codec import Decoder, encode
+from engine.protocol.codec import Decoder, FrameTooLongError, encode
 from engine.protocol.messages import Answered, Detokenized, FromEngine, Inspected, Message, Step, Tokenized
 
 _READ = 1 << 16
@@ -74,9 +75,8 @@ class MessageWriter:
         """
         try:
             while (message := self._next()) is not None:
-                frame = memoryview(encode(message))
-                while frame:
-                    frame = frame[os.write(self._fd, frame) :]
+                for frame in _frames(message):
+                    self._write(memoryview(frame))
         finally:
             self._ended.set()
 
@@ -93,10 +93,14 @@ class MessageWriter:
 
         A pipe that is ready has room for `PIPE_BUF` bytes.
         """
-        frame = encode(message)
-        with suppress(BrokenPipeError):
+        with suppress(BrokenPipeError, FrameTooLongError):
+            frame = encode(message)
             return len(frame) <= select.PIPE_BUF and bool(self._pipe.poll(0)) and bool(os.write(self._fd, frame))
         return False
+
+    def _write(self, frame: memoryview) -> None:
+        while frame:
+            frame = frame[os.write(self._fd, frame) :]
 
     def _next(self) -> FromEngine | None:
         """Wait for the next message and remove it; None at the end."""
@@ -110,3 +114,17 @@ class MessageWriter:
                 return None
             self._room.notify()
             return self._answers.popleft()
+
+
+def _frames(message: FromEngine) -> Iterator[bytes]:
+    """Yield the frames of a message: one, or several of a step whose events are too long for one."""
+    try:
+        frame = encode(message)
+    except FrameTooLongError:
+        if not isinstance(message, Step) or len(message.events) == 1:
+            raise
+        half = len(message.events) // 2
+        for events in (message.events[:half], message.events[half:]):
+            yield from _frames(Step(events, message.metrics))
+    else:
+        yield frame

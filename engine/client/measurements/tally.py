@@ -14,6 +14,7 @@ class Tally:
         """Create an empty tally. The times between tokens are added to `gaps`."""
         self._request = request
         self._per_prompt = request.n if isinstance(request, GenerationRequest) else 1
+        self._streams = isinstance(request, GenerationRequest) and request.stream
         self._gaps = gaps
         self.reset()
 
@@ -52,6 +53,8 @@ class Tally:
 
     def time_text(self, event: Text | Finished, now: float) -> None:
         """Add the time since the last text of the same choice of a stream."""
+        if not self._streams:
+            return
         choice = event.choice
         if (last := self._text_at.get(choice)) is not None:
             self._gaps.add(now - last)
@@ -77,7 +80,7 @@ class Tally:
         self.accepted += event.accepted
         self.prompt_seconds += event.prompt_seconds
         self.decode_seconds += event.decode_seconds
-        if isinstance(self._request, GenerationRequest) and self._request.stream:
+        if self._streams:
             self.time_text(event, now)
         elif event.tokens > 1:
             alone = self._request.parts == 1 and self.first_token_at is not None

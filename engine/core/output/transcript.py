@@ -8,6 +8,9 @@ from engine.core.output.text import TextAssembler
 from engine.core.token import Token
 from engine.events import TokenDetail
 
+DETAILS_AT_ONCE = 2**15
+"""Tokens and alternatives of one event, about 700 KB: so many are sent, also of a choice that is not streamed. The
+whole answers of one step may be longer than a frame."""
 _BEFORE_TEXT = -1
 
 
@@ -23,12 +26,18 @@ class Transcript:
         self._with_tokens = with_tokens
         self._text: list[str] = []
         self._details: deque[tuple[int, TokenDetail]] = deque()
+        self._waiting = 0  # tokens and alternatives
         self._whole = True
 
     @property
     def stopped(self) -> str | None:
         """The stop string that ended the text, if any."""
         return self._assembler.stopped
+
+    @property
+    def is_long(self) -> bool:
+        """True if the text should be taken, because its tokens have many details."""
+        return self._waiting >= DETAILS_AT_ONCE
 
     def open(self, prompt: bytes, details: Iterable[TokenDetail]) -> None:
         """Begin with a prompt. All its tokens come with the first text."""
@@ -45,6 +54,7 @@ class Transcript:
         if self._with_tokens:
             detail = TokenDetail(token.id, token.piece, token.logprob, token.top)
             self._details.append((self._assembler.begin, detail))
+            self._waiting += 1 + len(token.top)
         return text
 
     def cut(self, characters: int) -> None:
@@ -57,7 +67,9 @@ class Transcript:
         """Return the new text and its token details; no details without text."""
         text = "".join(self._text)
         self._text.clear()
-        return text, self._take_details(self._assembler.shown) if text else ()
+        if text:
+            self._waiting = 0
+        return text, self._take_details(self._assembler.shown) if text and self._details else ()
 
     def close(self) -> tuple[str, tuple[TokenDetail, ...]]:
         """Return the remaining text and token details at the end of the choice."""

@@ -9,7 +9,7 @@ from engine import Busy, EngineFault, RequestError, Sampling, SlowReader, Unavai
 from engine.client.exchange import Exchange
 from engine.client.mailbox import Mailbox
 from engine.client.queries import Queries
-from engine.events import Failed, Finished, FinishReason, Released, Started, Text
+from engine.events import Failed, Finished, FinishReason, Released, Started, Text, TokenDetail
 from engine.info import EngineMetrics
 from engine.protocol.codec import encode
 from engine.protocol.messages import Accepted, Answered, Cancel, EndReasoning, Generate, Inspected, Refused, ToEngine
@@ -178,6 +178,16 @@ async def test_a_request_ends_when_every_choice_has(line: Line) -> None:
     line.news(mailbox, Finished(0, "a", FinishReason.STOP, 1, 0))
     assert [*ended, mailbox.ended] == [False, True]
     assert [end.text for end in await mailbox.outcomes()] == ["a", "b"]
+
+
+async def test_an_outcome_has_the_texts_that_came_before_its_end(line: Line) -> None:
+    mailbox = line.open(stream=False, n=2)
+    details = [TokenDetail(at, b"x") for at in range(3)]
+    line.news(mailbox, Text(1, "o", (details[0],)), Text(0, "a"), Text(1, "n", (details[1],)), END)
+    line.news(mailbox, Finished(1, "e", FinishReason.STOP, 3, 0, (details[2],)))
+    other, one = await mailbox.outcomes()
+    assert (one.text, one.details, one.tokens) == ("one", tuple(details), 3)
+    assert (other.text, other.details) == ("a", ())
 
 
 async def test_events_before_a_failure_are_returned_before_it(line: Line) -> None:

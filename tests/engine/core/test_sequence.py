@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine.core.output import transcript
 from engine.core.output.echo import Echo
 from engine.core.sequence import Sequence, State
 from engine.core.token import Token
@@ -40,6 +41,17 @@ def test_a_choice_that_is_not_streamed_sends_all_text_at_its_end() -> None:
     assert accept(sequence, token("a")) is None
     assert accept(sequence, token("b")) is None
     assert accept(sequence, ENDS) == Finished(0, "ab", FinishReason.STOP, 3, 0)
+
+
+def test_many_details_are_sent_before_the_end_of_a_choice_that_is_not_streamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transcript, "DETAILS_AT_ONCE", 6)
+    top = (Alternative(98, b"b", -0.1), Alternative(97, b"a", -2.5))
+    drawn = Token(97, b"a", ends=False, logprob=-2.5, top=top)
+    detail = TokenDetail(97, b"a", -2.5, top)
+    sequence = make(limit=5, logprobs=2)
+    events = [accept(sequence, drawn) for _ in range(5)]
+    two = Text(0, "aa", (detail, detail))
+    assert events == [None, two, None, two, Finished(0, "a", FinishReason.LENGTH, 5, 0, (detail,))]
 
 
 def test_max_tokens_ends_a_choice_with_the_reason_length() -> None:

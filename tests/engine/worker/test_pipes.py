@@ -9,6 +9,7 @@ import pytest
 
 from engine.events import Failed, Started
 from engine.info import EngineMetrics
+from engine.protocol import codec
 from engine.protocol.messages import Answered, FromEngine, Loading, Message, QueueOrder, Step
 from engine.worker.pipes import MessageReader, MessageWriter
 from tests.engine.worker.worker_client import GUARD
@@ -62,6 +63,18 @@ def test_the_news_of_a_step_wait_for_no_reader() -> None:
             pass
     os.set_blocking(write, True)
     MessageWriter(write).write(Step((), METRICS))
+    os.close(read)
+    os.close(write)
+
+
+def test_the_events_of_a_step_may_be_too_long_for_one_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "MAX_FRAME", 300)
+    read, write = os.pipe()
+    reader, writer = MessageReader(read), MessageWriter(write)
+    events = [(key, Failed("x" * 100, "c")) for key in range(5)]
+    writer.write(Step(tuple(events), METRICS))
+    received = written(writer, reader, 3)
+    assert [event for step in received if isinstance(step, Step) for event in step.events] == events
     os.close(read)
     os.close(write)
 

@@ -60,6 +60,14 @@ def test_the_gaps_of_a_stream_are_those_between_the_texts_of_each_choice() -> No
     assert sum(gaps.counts) == 3
 
 
+def test_a_part_of_a_text_that_is_not_streamed_says_nothing_of_gaps() -> None:
+    tally, gaps = tally_of("a")
+    for now in (10.0, 11.0):
+        tally.time_text(Text(0, "a"), now)
+    tally.end_part(finished(0, 3, decode_seconds=4.0), 13.5)
+    assert (gaps.sum, sum(gaps.counts)) == (4.0, 2)
+
+
 def test_without_a_stream_the_gaps_are_equal() -> None:
     tally, gaps = tally_of("a")
     tally.begin_token(10.0)
