@@ -225,12 +225,13 @@ class LlamaModel:
     def cell_facts(self) -> list[object]:
         """Everything on which the meaning of saved cells depends besides the configuration.
 
-        The factors of scaled positions may depend on the context. The size of llama.cpp's libraries distinguishes two
-        builds of one version.
+        The factors of scaled positions may depend on the context. llama.cpp reads a state only with as many streams of
+        cells as it was written with. The size of llama.cpp's libraries distinguishes two builds of one version.
         """
         library = sum(file.stat().st_size for file in (Path(llama_cpp.__file__).parent / "lib").glob("lib*"))
         context = self.info.context if metadata.scales_positions(self.handle) else None
-        layout = self.attention.kind, self.memory.full_windows
+        streams = 1 if self.traits.pool or self.recurrent else self.info.slots
+        layout = self.attention.kind, self.memory.full_windows, streams
         return [llama_cpp.__version__, library, llama_cpp.LLAMA_STATE_SEQ_VERSION, *layout, context]
 
     @property

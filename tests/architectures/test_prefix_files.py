@@ -11,16 +11,17 @@ from engine.errors import EngineFault
 from engine.prefix_files import format as prefix_format
 from engine.prefix_files.format import FINGERPRINT, FORMAT
 from tests.architectures.conversations import Chat, Served, words
-from tests.architectures.families import FAMILIES, quick_for_some
+from tests.architectures.families import FAMILIES, Memory, quick_for_some
 from tests.architectures.test_conversations import SLACK, size
 
 SYSTEM = words(0, 400)
+MEMORY = {family.name: family.memory for family in FAMILIES}
 
 
 @contextmanager
-def served(family: str, root: Path) -> Iterator[Served]:
+def served(family: str, root: Path, *, slots: int = 3, unified: bool = False) -> Iterator[Served]:
     with ExitStack() as stack:
-        yield Served(stack, family, prefix_dir=str(root))
+        yield Served(stack, family, prefix_dir=str(root), slots=slots, unified=unified)
 
 
 @pytest.mark.parametrize("family", quick_for_some(family.name for family in FAMILIES))
@@ -37,6 +38,19 @@ def test_a_restarted_engine_computes_only_what_is_new(family: str, tmp_path: Pat
         answer, computed = third.ask(other)
         assert computed <= size(third, other.messages[0]) + SLACK
         third.check(answer, other)
+
+
+@pytest.mark.parametrize("unified", [False, True])
+@pytest.mark.parametrize("family", quick_for_some(family.name for family in FAMILIES))
+def test_an_engine_with_other_slots_reads_only_what_llama_cpp_takes(family: str, unified: bool, tmp_path: Path) -> None:
+    chat = Chat(SYSTEM, [words(1, 150)])
+    with served(family, tmp_path, unified=unified) as first:
+        first.ask(chat)
+        whole = size(first, chat.prompt().text) + 1
+    with served(family, tmp_path, slots=2, unified=unified) as second:
+        _, computed = second.ask(chat)
+    one_stream = unified or MEMORY[family] is Memory.RECURRENT
+    assert computed <= SLACK if one_stream else computed == whole
 
 
 def test_files_of_another_model_are_not_used(tmp_path: Path) -> None:
