@@ -8,7 +8,7 @@ from engine.core.sequence import Sequence, State
 from engine.request import GenerationRequest
 
 MOST_DETAILS = 2**21
-"""Each takes about 0.1 KB in both processes until the last choice has ended."""
+"""Each takes about 0.1 KB of the gateway's memory until the last choice has ended."""
 TOO_MANY_DETAILS = f"without streaming, the tokens of an answer and their alternatives may be {MOST_DETAILS:,} at most"
 
 
