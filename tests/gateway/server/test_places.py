@@ -132,6 +132,19 @@ async def test_a_closed_connection_gives_its_place_once() -> None:
     assert waited.cancelled_caught
 
 
+async def test_a_place_that_is_left_goes_to_any_of_the_clients_that_wait() -> None:
+    places = Places(1, idle_grace=0)
+    with anyio.fail_after(20):
+        await places.take()
+        async with anyio.create_task_group() as tasks:
+            for _ in range(2):
+                tasks.start_soon(places.take)
+            await anyio.wait_all_tasks_blocked()
+            for _ in range(2):
+                places.leave(Connection())
+                await anyio.wait_all_tasks_blocked()
+
+
 async def test_leaving_the_accept_loop_closes_a_client_that_waits() -> None:
     app = Waiting()
     async with serving(scoped(app), ServerLimits(connections=1, idle_grace=0, grace=0, close_timeout=0)) as site:
