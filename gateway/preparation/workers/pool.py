@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 import anyio
@@ -43,7 +43,7 @@ class WorkerPool:
         self._idle: dict[int, Worker] = {}
         self._small: ClientTurns[_Ticket] = ClientTurns()
         self._large: ClientTurns[_Ticket] = ClientTurns()
-        self._warm_ups: list[Job] = []
+        self._warm_ups: dict[Job, None] = {}
         self._wanted = anyio.Event()
 
     async def run(self, client: str, job: Job, payload: bytes) -> bytes:
@@ -67,7 +67,7 @@ class WorkerPool:
 
     def warm_up(self, job: Job) -> None:
         """Run a job, without a payload, in each worker that starts from now on, before it takes others."""
-        self._warm_ups.append(job)
+        self._warm_ups[job] = None
 
     @asynccontextmanager
     async def open(self, modules: Sequence[str]) -> AsyncIterator[None]:
@@ -101,25 +101,35 @@ class WorkerPool:
     async def _keep_worker(self, server: ForkServer, slot: int) -> None:
         """Keep a worker in a slot, one after another."""
         while True:
-            async with server.replace(slot) as worker:
-                if not await worker.wait_until_ready():
-                    await anyio.sleep(RESTART_DELAY)
-                    continue
-                try:
-                    await self._warm(worker)
-                    self._offer(worker)
-                    await worker.gone.wait()
-                finally:
-                    worker.gone.set()
-                    self._idle.pop(slot, None)
+            try:
+                async with server.replace(slot) as worker:
+                    if await worker.wait_until_ready():
+                        await self._use(worker)
+                        continue
+            except OSError as error:
+                logger.error("a worker of the preparation cannot be started: %s", error)  # noqa: TRY400
+            await anyio.sleep(RESTART_DELAY)
+
+    async def _use(self, worker: Worker) -> None:
+        """Let a worker run jobs until it is gone."""
+        try:
+            await self._warm(worker)
+            self._offer(worker)
+            await worker.gone.wait()
+        finally:
+            worker.gone.set()
+            self._idle.pop(worker.slot, None)
 
     async def _warm(self, worker: Worker) -> None:
-        """Run the warm-ups. One that fails is not tried again."""
+        """Run the warm-ups. One that fails or uses its worker up is not tried again: no worker would run a job."""
         for job in list(self._warm_ups):
-            try:
+            with suppress(EngineError, TimeoutError):
                 await worker.call(job, b"")
-            except (EngineError, TimeoutError):
-                self._warm_ups.remove(job)
+                if not worker.gone.is_set():
+                    continue
+            self._warm_ups.pop(job, None)  # with another worker it may have failed, too
+            if worker.gone.is_set():
+                return
 
     async def _acquire(self, client: str, queue: ClientTurns[_Ticket]) -> Worker:
         if len(self._small) + len(self._large) >= MAX_WAITING:

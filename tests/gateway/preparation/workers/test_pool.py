@@ -1,8 +1,10 @@
 """The pool of workers: what jobs may do to it, and what they may not do to each other."""
 
+import errno
 import logging
 import os
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
@@ -253,6 +255,22 @@ async def test_new_workers_are_warm(pool: WorkerPool, tmp_path: Path) -> None:
     assert str(fresh) in (tmp_path / "warmed").read_text().split()
 
 
+async def test_a_warm_up_may_fail_in_all_workers_at_once(fifo: Path) -> None:
+    pool = WorkerPool()
+    pool.warm_up(job(functions.wait, fifo, SHORT))
+    async with pool.open([functions.__name__]):
+        await started(pool)
+
+
+async def test_a_warm_up_that_uses_its_worker_up_is_not_tried_again(tmp_path: Path) -> None:
+    pool = WorkerPool()
+    pool.warm_up(job(functions.allocate, 40 * 2**20))
+    pool.warm_up(job(functions.append_process_id, tmp_path / "warmed"))
+    async with pool.open([functions.__name__]):
+        await started(pool)
+        assert str(await pid_of(pool, large=False)) in (tmp_path / "warmed").read_text().split()
+
+
 def parent(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().split()[3])
 
@@ -263,6 +281,22 @@ async def test_a_lost_fork_server_is_replaced(pool: WorkerPool, monkeypatch: pyt
     os.kill(parent(first), signal.SIGKILL)
     await until(lambda: ended(first))
     assert await pid_of(pool, large=False) != first
+
+
+async def test_a_lack_of_files_ends_no_pool(pool: WorkerPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "RESTART_DELAY", 0)
+    pair, failures = socket.socketpair, iter([OSError(errno.EMFILE, os.strerror(errno.EMFILE))])
+
+    def short() -> tuple[socket.socket, socket.socket]:
+        for failure in failures:
+            raise failure
+        return pair()
+
+    monkeypatch.setattr(socket, "socketpair", short)
+    with pytest.raises(WorkerDiedError):
+        await run(pool, functions.die)
+    assert await run(pool, functions.echo, "next") == b"next"
+    await until_idle(pool)
 
 
 def open_files() -> int:
