@@ -21,6 +21,8 @@ from gateway.preparation.workers.pool import WorkerPool
 
 INLINE_BODY = 8 * 1024
 """Bytes. A body up to this size is read at once: that takes less than a message to another process."""
+MOST_KEYS = 256
+"""Keys of templates that are known by identity. Each load of a model makes one."""
 _CHECKS = "checks of templates"
 """Client of the pool for jobs that serve all clients."""
 
@@ -53,7 +55,8 @@ class PooledPreparer(Preparer):
         self._inline_body = inline_body
         self._pool = pool
         self._unknown_fields = UnknownFields(strict=strict)
-        self._templates: dict[int, tuple[TemplateKey, _Template]] = {}
+        self._templates: dict[TemplateKey, _Template] = {}
+        self._by_identity: dict[int, tuple[TemplateKey, _Template]] = {}
 
     @override
     async def read(self, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> Any:
@@ -114,10 +117,18 @@ class PooledPreparer(Preparer):
         template.checked = True
 
     def _known(self, key: TemplateKey) -> _Template:
-        """Return the template of a key, by identity: the hash of a key takes as long as a short prompt."""
-        if (known := self._templates.get(id(key))) is None:
-            known = self._templates[id(key)] = (key, _Template(encode(key)))
+        """Return the template of a key, mostly by identity: the hash of a key takes as long as a short prompt."""
+        if (known := self._by_identity.get(id(key))) is None:
+            if len(self._by_identity) >= MOST_KEYS:
+                self._by_identity.clear()
+            known = self._by_identity[id(key)] = (key, self._equal(key))
         return known[1]
+
+    def _equal(self, key: TemplateKey) -> _Template:
+        """Return the template of the equal keys before, or a new one. A model that is loaded again is tried again."""
+        if (template := self._templates.get(key)) is None or template.error:
+            template = self._templates[key] = _Template(encode(key))
+        return template
 
 
 @cache

@@ -96,9 +96,6 @@ class ChatPrompts:
         return self._template or (None if model.chat_template else self._fallback)
 
     def _key(self, model: ModelInfo) -> TemplateKey:
-        known = self._known
-        if known is None or known[0] is not model:
-            key = template_key(model, self._override(model), self._defaults)
-            # A restarted engine has the same templates. The preparer knows a template by its object.
-            known = self._known = (model, known[1] if known is not None and known[1] == key else key)
-        return known[1]
+        if self._known is None or self._known[0] is not model:
+            self._known = model, template_key(model, self._override(model), self._defaults)
+        return self._known[1]

@@ -7,6 +7,7 @@ from typing import Any, get_origin
 
 import orjson
 import pytest
+from typing_extensions import override
 
 from engine import RequestError
 from gateway.apis.endpoint import AnyEndpoint, has_body, prepared_type
@@ -14,12 +15,13 @@ from gateway.apis.openai.completions.call import CompletionCall
 from gateway.chat.conversation import Conversation
 from gateway.chat.rendering import encode_conversation, render, template_key
 from gateway.middleware.caller import Caller
-from gateway.preparation import jobs
+from gateway.preparation import jobs, pooled
 from gateway.preparation.codec import decode, encode
 from gateway.preparation.jobs import modules_of
 from gateway.preparation.pooled import PooledPreparer
 from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.preparation.stages import prepare
+from gateway.preparation.workers.messages import Job
 from gateway.preparation.workers.pool import WorkerPool
 from tests.gateway.application import apis
 from tests.gateway.chat import templates
@@ -231,6 +233,31 @@ async def test_a_hostile_template_is_refused_once_and_for_all(
             await preparer.render(caller(), template, b"")
         monkeypatch.setattr(jobs, "_SECONDS", 30)
         await preparer.check(template_key(MODEL, templates.CHATML))
+
+
+class NotingPool(WorkerPool):
+    """Notes the jobs, and runs none."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run_jobs: list[Job] = []
+
+    @override
+    async def run(self, client: str, job: Job, payload: bytes) -> bytes:
+        self.run_jobs.append(job)
+        return b""
+
+
+@pytest.mark.anyio
+async def test_the_template_of_a_model_that_is_loaded_again_is_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooled, "MOST_KEYS", 2)
+    pool = NotingPool()
+    preparer = PooledPreparer(pool)
+    keys = [template_key(MODEL, templates.CHATML) for _ in range(5)]
+    for key in keys:
+        await preparer.check(key)
+    assert len(pool.run_jobs) == 1
+    assert len(preparer._by_identity) <= 2
 
 
 @pytest.mark.anyio
