@@ -200,11 +200,11 @@ class BackgroundResponses:
             await self._start(running.work)
             for end in await generation.outcomes():
                 await running.work.answer.add_whole(generation.prompt_tokens, end)
-            await _patiently(running.work.end)
-            running.stored = True
         if deadline.cancelled_caught:
             _close(running, OVERDUE, Cause.DEADLINE)
             raise RefusedError(DEADLINE_PASSED)
+        await _patiently(running.work.end)
+        running.stored = True
 
 
 async def _patiently(change: Callable[[], Awaitable[None]]) -> None:

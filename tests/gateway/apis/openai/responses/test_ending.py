@@ -1,5 +1,6 @@
 """The end of a streamed response while the store works: the client and the store agree."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -8,16 +9,18 @@ import anyio
 import anyio.lowlevel
 import orjson
 import pytest
+import trio.testing
 
 from engine import Finished, FinishReason, Text, Unavailable
+from gateway.apis.openai.responses import background
 from gateway.apis.openai.responses.work import ResponseWork
 from gateway.apis.openai.shared_store.storage import UNAVAILABLE
 from gateway.app import Gateway
 from gateway.middleware.caller import Cause, Closing
 from gateway.middleware.errors import RefusedError
-from tests.gateway.apis.openai.responses.asking import PATH, chatting
+from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.application import gateway_of
-from tests.gateway.asgi import AsgiCall, get
+from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
 pytestmark = pytest.mark.anyio
@@ -68,6 +71,38 @@ async def test_a_stored_response_ends_with_its_last_event(
     *_, last = await stream(engine, gateway)
     assert last["type"] == "response.completed"
     assert (await get(gateway.app, f"{PATH}/{last['response']['id']}")).json == last["response"]
+
+
+class TestLateStore:
+    """On a clock that stands still until it is set."""
+
+    clock = trio.testing.MockClock()
+
+    @pytest.fixture
+    def anyio_backend(self) -> tuple[str, dict[str, Any]]:
+        return "trio", {"clock": self.clock}
+
+    async def test_a_background_response_keeps_its_answer_if_it_is_stored_after_its_deadline(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        end, tries, stored = ResponseWork.end, itertools.count(), anyio.Event()
+
+        async def end_later(work: ResponseWork) -> None:
+            if not next(tries):
+                self.clock.jump(1)
+                raise RefusedError(UNAVAILABLE)
+            await end(work)
+            stored.set()
+
+        monkeypatch.setattr(ResponseWork, "end", end_later)
+        monkeypatch.setattr(background, "PAUSE", 0)
+        gateway = gateway_of(chatting(answering("Hello")))
+        gateway.background._timeout = 1
+        async with gateway.background.open():
+            made = (await post(gateway.app, PATH, {"input": "Hi", "background": True})).json
+            await stored.wait()
+            response = (await get(gateway.app, f"{PATH}/{made['id']}")).json
+        assert (response["status"], response["error"]) == ("completed", None)
 
 
 async def test_a_response_that_cannot_be_stored_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
