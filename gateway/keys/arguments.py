@@ -82,8 +82,8 @@ def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
         usage_store=usage_store,
         action=given.pop("action"),
         key=given.pop("key", None),
-        since=given.pop("since", None) or _month(),
-        until=given.pop("until", None) or math.inf,
+        since=given.pop("since", _month()),
+        until=given.pop("until", math.inf),
         json=given.pop("json", False),
         changes=given,
     )

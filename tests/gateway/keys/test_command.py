@@ -283,6 +283,11 @@ def test_a_password_in_a_wrong_url_is_not_shown(capsys: pytest.CaptureFixture[st
     assert text == f"llama-gateway keys: {flag}: this is not a valid URL of a PostgreSQL database"
 
 
+def test_usage_of_all_times(path: Path) -> None:
+    given = read_arguments(["usage", "--keys", str(path), "--since", "1970-01-01", "--until", "1970-01-01"], {})
+    assert (given.since, given.until) == (0, 0)
+
+
 def test_usage_begins_with_this_month(path: Path) -> None:
     given = read_arguments(["usage", "--keys", str(path)], {})
     begin = datetime.fromtimestamp(given.since, UTC)
