@@ -7,7 +7,7 @@ memory allows. Snapshots of states, which speculation may keep, are not counted:
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.residency.gguf import Value, number, numbers
+from gateway.residency.gguf import Value, layers_of, number, numbers
 
 _BITS = {"f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5, "iq4_nl": 4.5}
 """Bits of a number in the KV cache by its type, with its part of a block's scale."""
@@ -26,7 +26,7 @@ class CellBytes:
 
 
 def cell_bytes(header: Mapping[str, Value], key_type: str, value_type: str) -> CellBytes:
-    """Return the bytes of cells with these types of keys and values."""
+    """Return the bytes of cells with these types of keys and values. Raises `ValueError` if the header is damaged."""
     heads = _kept_heads(header)
     sizes = zip(_head_sizes(header, "key"), _head_sizes(header, "value"), strict=False)
     bits = (key * _BITS[key_type] + value * _BITS[value_type] for key, value in sizes)
@@ -37,7 +37,7 @@ def cell_bytes(header: Mapping[str, Value], key_type: str, value_type: str) -> C
 
 def _kept_heads(header: Mapping[str, Value]) -> list[int]:
     """Return the number of heads of each layer whose keys and values are kept."""
-    layers, queries = number(header, "block_count"), number(header, "attention.head_count")
+    layers, queries = layers_of(header), number(header, "attention.head_count")
     heads = numbers(header, "attention.head_count_kv", layers, queries) if queries else [0] * layers
     every = number(header, "full_attention_interval") or 1
     own = layers - number(header, "attention.shared_kv_layers")  # the last layers may use the cells of others
@@ -46,7 +46,7 @@ def _kept_heads(header: Mapping[str, Value]) -> list[int]:
 
 def _head_sizes(header: Mapping[str, Value], part: str) -> list[int]:
     """Return how many numbers a head keeps in each layer as a key or a value."""
-    layers, queries = number(header, "block_count"), number(header, "attention.head_count")
+    layers, queries = layers_of(header), number(header, "attention.head_count")
     size = number(header, f"attention.{part}_length") or number(header, "embedding_length") // max(queries, 1)
     if part == "value" and number(header, "attention.key_length_mla"):
         size = 0  # of latent attention, a value is a part of its key

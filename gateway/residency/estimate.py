@@ -1,14 +1,13 @@
 """Memory of a model before it is loaded, estimated from its file and its settings."""
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine import EngineConfig
 from gateway.hub.reference import SCHEME, HubReference
-from gateway.residency.cells import cell_bytes
-from gateway.residency.gguf import Value, bytes_of, number, read_header
+from gateway.residency.cells import CellBytes, cell_bytes
+from gateway.residency.gguf import bytes_of, layers_of, number, read_header
 from gateway.residency.memory import Memory
 
 logger = logging.getLogger(__name__)
@@ -46,22 +45,39 @@ def estimate(config: EngineConfig, budget: Memory) -> Estimate:
     path = _file_of(config.model)
     if path is None:
         return Estimate(replace(config, prefix_store=store), Memory(host=store + PROCESS))
-    try:
-        header = read_header(path)
-    except (OSError, ValueError) as error:
-        logger.warning("the memory of %s is estimated by its size alone: %s", path, error)
-        header = {}
-    weights, offloaded = bytes_of(path), _offloaded(config, header, budget)
-    each = cell_bytes(header, config.kv_type_k, config.kv_type_v)
-    context = config.context
+    shape = _shape_of(path, config)
+    weights, offloaded = bytes_of(path), _offloaded(config, shape.layers, budget)
+    each, context = shape.cells, config.context
     if context is None and each.token:
         share = (budget.gpu if offloaded else budget.host) // CACHE_SHARE
-        context = _context(share // (each.token * config.slots), number(header, "context_length"))
+        context = _context(share // (each.token * config.slots), shape.trained)
     tokens = -(-(context or 0) // _BLOCK) * _BLOCK
     loaded = weights + config.slots * (tokens * each.token + each.sequence)
     on_gpu = int(loaded * offloaded)
     need = Memory(host=loaded - on_gpu + store + PROCESS, gpu=on_gpu + GPU_BUFFERS if offloaded else 0)
     return Estimate(replace(config, context=context, prefix_store=store), need)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What the header of a file says of a model. All is 0 for a damaged one."""
+
+    cells: CellBytes
+    """Memory of sequences."""
+    layers: int
+    """Number of layers."""
+    trained: int
+    """Tokens of the context that it was trained with."""
+
+
+def _shape_of(path: Path, config: EngineConfig) -> _Shape:
+    try:
+        header = read_header(path)
+        cells = cell_bytes(header, config.kv_type_k, config.kv_type_v)
+        return _Shape(cells, layers_of(header), number(header, "context_length"))
+    except (OSError, ValueError) as error:
+        logger.warning("the memory of %s is estimated by its size alone: %s", path, error)
+        return _Shape(CellBytes(0, 0), 0, 0)
 
 
 def _file_of(model: str) -> Path | None:
@@ -78,9 +94,8 @@ def _context(fitting: int, trained: int) -> int:
     return min(tokens, trained) if trained else tokens
 
 
-def _offloaded(config: EngineConfig, header: Mapping[str, Value], budget: Memory) -> float:
+def _offloaded(config: EngineConfig, layers: int, budget: Memory) -> float:
     """Return the share of the layers that are on a GPU, from 0 to 1."""
-    layers = number(header, "block_count")
     if not budget.gpu or not config.gpu_layers:
         return 0.0
     return 1.0 if config.gpu_layers < 0 or not layers else min(config.gpu_layers / layers, 1.0)

@@ -1,6 +1,8 @@
 """Properties of a GGUF file, read from its header without llama.cpp. The format is in ggml's `docs/gguf.md`."""
 
+import os
 import struct
+import sys
 from collections.abc import Mapping
 from io import BufferedReader
 from pathlib import Path
@@ -12,7 +14,11 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _ARRAY = 8, 9
 _MOST_KEYS = 4096
 _LONGEST = 2**26
-"""Bytes of a string, and numbers of an array. Longer ones are in damaged files only."""
+"""Bytes of a string, and items of an array. Longer ones are in damaged files only."""
+MOST_NUMBERS = 2**16
+"""Numbers of an array that is kept. A longer one says no more about the layers."""
+MOST_LAYERS = 2**16
+"""Layers of a model. Lists for each of them are made."""
 _VOCABULARY = "tokenizer.ggml.tokens"
 """The keys of the architecture come before it, and reading it takes long."""
 
@@ -43,16 +49,33 @@ def read_header(path: Path) -> Mapping[str, Value]:
 
 
 def number(header: Mapping[str, Value], key: str) -> int:
-    """Return a number of the architecture, the largest if it has one for each layer; 0 without one."""
+    """Return a number of the architecture, the largest if it has one for each layer; 0 without one.
+
+    Raises:
+        ValueError: it is no number, or no size.
+    """
     value = header.get(f"{header.get('general.architecture')}.{key}", 0)
-    return int(max(value, default=0)) if isinstance(value, tuple) else int(value)
+    return _whole(max(value, default=0) if isinstance(value, tuple) else value)
 
 
 def numbers(header: Mapping[str, Value], key: str, layers: int, default: int) -> list[int]:
-    """Return the number of each layer. The file has a list of them, or one for all."""
+    """Return the number of each layer. The file has a list of them, or one for all. Raises `ValueError` as `number`."""
     value = header.get(f"{header.get('general.architecture')}.{key}", default)
     each = value if isinstance(value, tuple) else (value,) * layers
-    return [int(one) for one in each[:layers]]
+    return [_whole(one) for one in each[:layers]]
+
+
+def layers_of(header: Mapping[str, Value]) -> int:
+    """Return the number of layers; 0 without one. Raises `ValueError` as `number`, and if there are too many."""
+    if (layers := number(header, "block_count")) > MOST_LAYERS:
+        raise ValueError(f"it has {layers} layers")
+    return layers
+
+
+def _whole(value: float | str) -> int:
+    if isinstance(value, str) or not 0 <= value <= sys.maxsize:
+        raise ValueError(f"a size is {str(value)[:40]!r}")
+    return int(value)
 
 
 def bytes_of(path: Path) -> int:
@@ -84,7 +107,11 @@ def _value(file: BufferedReader, kind: int) -> Value:
         for _ in range(count):
             _string(file)
         return ()
-    return _read(file, f"<{count}{_scalar(of)}")
+    form = f"<{count}{_scalar(of)}"
+    if count > MOST_NUMBERS:
+        file.seek(struct.calcsize(form), os.SEEK_CUR)
+        return ()
+    return _read(file, form)
 
 
 def _scalar(kind: int) -> str:

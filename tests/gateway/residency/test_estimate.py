@@ -1,5 +1,6 @@
 """Estimates of memory from the headers of files, beside the engine's own figures."""
 
+import math
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from engine import EngineConfig
 from gateway.hub.cache import HubCache
 from gateway.residency.estimate import GPU_BUFFERS, PROCESS, estimate
-from gateway.residency.gguf import bytes_of, read_header
+from gateway.residency.gguf import MOST_NUMBERS, bytes_of, read_header
 from gateway.residency.memory import Memory
 from tests.gateway.hub.cached import cached_model
 
@@ -137,6 +138,35 @@ def test_a_damaged_header_leaves_the_size(tmp_path: Path, content: bytes, caplog
         read_header(path)
     assert estimate(config(path), BUDGET).need == Memory(len(content) + 7 + PROCESS)
     assert "estimated by its size alone" in caplog.text
+
+
+def real(key: str, value: float) -> bytes:
+    return string(key) + struct.pack("<If", 6, value)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        string("llama.block_count") + struct.pack("<I", 8) + string("two"),
+        string("llama.block_count") + struct.pack("<IQ", 10, 2**40),
+        string("llama.block_count") + struct.pack("<Ii", 5, -1),
+        real("llama.embedding_length", math.nan),
+        real("llama.context_length", math.inf),
+        string("llama.attention.head_count_kv") + struct.pack("<IIQf", 9, 6, 1, math.inf),
+    ],
+)
+def test_a_hostile_header_leaves_the_size(tmp_path: Path, key: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    path = model(tmp_path, key)
+    found = estimate(replace(config(path), context=None), BUDGET)
+    assert (found.config.context, found.need) == (None, Memory(WEIGHTS + 7 + PROCESS))
+    assert "estimated by its size alone" in caplog.text
+
+
+def test_a_long_array_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "m.gguf"
+    many = numbers("llama.many", *range(MOST_NUMBERS + 1))
+    path.write_bytes(header(ARCHITECTURE, many, number("llama.block_count", 3)))
+    assert read_header(path) == {"general.architecture": "llama", "llama.many": (), "llama.block_count": 3}
 
 
 def test_a_header_is_read_up_to_the_vocabulary(tmp_path: Path) -> None:
