@@ -54,7 +54,7 @@ class TlsFiles:
             context.load_cert_chain(self.certificate, key, password=_refuse_password)
         except EncryptedKeyError as error:
             raise TlsError(f"{key_flag} {str(key)!r}: the private key is encrypted") from error
-        except ssl.SSLError as error:
+        except OSError as error:
             reason = _reason(error)
             raise TlsError(f"--tls-certificate {str(self.certificate)!r}, key {str(key)!r}: {reason}") from error
         if self.client_ca is not None:
@@ -157,12 +157,14 @@ def _require_clients(context: ssl.SSLContext, client_ca: Path) -> None:
     _check(client_ca, "--tls-client-ca", "CERTIFICATE-----", "certificate")
     try:
         context.load_verify_locations(client_ca)
-    except ssl.SSLError as error:
+    except OSError as error:
         raise TlsError(f"--tls-client-ca {str(client_ca)!r}: {_reason(error)}") from error
     context.verify_mode = ssl.CERT_REQUIRED
 
 
-def _reason(error: ssl.SSLError) -> str:
+def _reason(error: OSError) -> str:
+    if not isinstance(error, ssl.SSLError):
+        return str(error.strerror)  # the file was removed after its check
     if error.reason == "KEY_VALUES_MISMATCH":
         return "the private key does not belong to the certificate"
     return f"OpenSSL cannot use it ({error.reason or error.args[-1]})"

@@ -225,3 +225,27 @@ async def test_the_files_are_watched(tmp_path: Path, monkeypatch: pytest.MonkeyP
             while certificates.current() is before:
                 await anyio.lowlevel.checkpoint()
             tasks.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("gone", ["certificate", "key", "client_ca"])
+async def test_a_file_that_goes_while_it_is_read_is_logged_and_changes_nothing(
+    gone: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = files_in(tmp_path, client_ca=True)
+    certificates = Certificates(files)
+    before, path = certificates.current(), getattr(files, gone)
+    read = Path.read_text
+
+    def read_and_lose(self: Path, encoding: str) -> str:
+        text = read(self, encoding)
+        if self == path:
+            self.unlink()
+        return text
+
+    monkeypatch.setattr(Path, "read_text", read_and_lose)
+    os.utime(path, ns=(1, 1))
+    await polled(certificates)
+    assert certificates.current() is before
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the certificate stays as it was: --tls-")
+    assert record.getMessage().endswith("No such file or directory")
