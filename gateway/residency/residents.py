@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
-from engine import Busy, Engine, EngineError, EngineState, EngineStatus, LoadError, Unavailable
+from engine import Busy, Engine, EngineError, EngineState, EngineStatus, LoadError, Telemetry, Unavailable
 from gateway.residency.memory import Memory
 from gateway.residency.policy import Residency
 from gateway.residency.terms import Action, Grant, Load, ModelTerms, Phase, Refuse, Ticket, Unload
@@ -59,6 +59,7 @@ class Residents:
         self._tasks: TaskGroup | None = None
         self._engines: dict[str, Engine] = {}
         self._loaded: dict[str, Engine] = {}
+        self._before: dict[str, Telemetry] = {}  # of the engines that have ended
         self._loads: dict[str, anyio.CancelScope] = {}
         self._requests: dict[Ticket, _Request] = {}
         self._changed = anyio.Event()
@@ -120,6 +121,8 @@ class Residents:
                 self.unload(model)
             await self._changed.wait()
         self._residency.remove(model)
+        self._loaded.pop(model, None)
+        self._before.pop(model, None)
 
     def used(self, model: str) -> bool:
         """Return True if a request uses a model or waits for it."""
@@ -180,6 +183,13 @@ class Residents:
         """Return the engine that loaded a model last, which may have ended, or None."""
         return self._loaded.get(model)
 
+    def telemetry(self, model: str) -> Telemetry:
+        """Return the measurements of a model: of its engine, and the counters of all engines that it had before."""
+        before = self._before.get(model)
+        if (engine := self.engine(model)) is None:
+            return before or Telemetry.none()
+        return engine.telemetry if before is None else before + engine.telemetry
+
     def status(self, model: str) -> EngineStatus:
         """Return the status of a model's engine: `STOPPED` while it has none, `FAILED` if it could not be loaded."""
         if (engine := self.engine(model)) is not None:
@@ -236,6 +246,7 @@ class Residents:
                 failure = error.message
                 cause = self.status(model).cause or failure
             finally:
+                self._before[model] = self.telemetry(model)
                 self._engines.pop(model, None)
         if failure:
             logger.error("cannot load the model", extra={"model": model, "why": cause})

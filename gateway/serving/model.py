@@ -129,9 +129,8 @@ class Model:
 
     @property
     def telemetry(self) -> Telemetry:
-        """Latest measurements of the engine; zeros without one."""
-        engine = self.source.engine
-        return Telemetry.none() if engine is None else engine.telemetry
+        """Latest measurements of the engine, with the counters of those before it; zeros without one."""
+        return self.source.telemetry
 
     async def hold(self, caller: Caller) -> Served:
         """Return the model with its engine, until the caller's request ends. May wait until it is loaded.

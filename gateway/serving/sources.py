@@ -6,7 +6,7 @@ from typing import Protocol
 import anyio
 from typing_extensions import override
 
-from engine import Engine, EngineStatus
+from engine import Engine, EngineStatus, Telemetry
 from gateway.residency.residents import Residents
 from gateway.residency.terms import ModelTerms
 from gateway.settings.table import ServedModel
@@ -26,6 +26,10 @@ class EngineSource(Protocol):
     @property
     def status(self) -> EngineStatus:
         """Status of the engine; `STOPPED` without one."""
+
+    @property
+    def telemetry(self) -> Telemetry:
+        """Latest measurements of the engine, with the counters of those before it; zeros without one."""
 
     @property
     def on_demand(self) -> bool:
@@ -93,6 +97,11 @@ class OpenEngine(EngineSource):
     def status(self) -> EngineStatus:
         return self._engine.status
 
+    @property
+    @override
+    def telemetry(self) -> Telemetry:
+        return self._engine.telemetry
+
     @override
     async def hold(self, held: ExitStack) -> Engine:
         return self._engine
@@ -154,6 +163,11 @@ class EngineOnDemand(EngineSource):
     @override
     def status(self) -> EngineStatus:
         return self._residents.status(self._model)
+
+    @property
+    @override
+    def telemetry(self) -> Telemetry:
+        return self._residents.telemetry(self._model)
 
     @property
     @override

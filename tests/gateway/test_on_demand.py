@@ -6,6 +6,7 @@ import anyio
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine import EngineMetrics
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine
@@ -214,3 +215,15 @@ async def test_metrics_have_all_models_loaded_or_not() -> None:
         families = {family.name: family for family in text_string_to_metric_families(text)}
         ready = {sample.labels["model_name"]: sample.value for sample in families["llama_gateway_engine_ready"].samples}
         assert ready == {"a": 0, "b": 1, "c": 0}
+
+
+async def test_counters_go_on_when_a_model_is_loaded_again() -> None:
+    async with on_demand() as gateway:
+        for _ in range(2):
+            await post(gateway.app, COMPLETIONS, ask("a"))
+            gateway.opener.engines["a"].metrics = EngineMetrics(generated_tokens=5)
+            await post(gateway.app, "/models/unload", {"model": "a"})
+            await gateway.until(a="unloaded")
+        lines = (await get(gateway.app, "/metrics")).content.decode().splitlines()
+        assert 'vllm:generation_tokens_total{engine="0",model_name="a"} 10.0' in lines
+        assert "llamacpp:tokens_predicted_total 10.0" in lines

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import add
 
 TOKEN_GAPS = (
     *(0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75),
@@ -28,3 +29,9 @@ class Histogram:
         """Add a value once or several times."""
         self.counts[bisect_left(self.bounds, value)] += times
         self.sum += value * times
+
+    def __add__(self, other: "Histogram") -> "Histogram":
+        """Return a histogram of the values of both, whose bounds are equal."""
+        both = Histogram(self.bounds)
+        both.counts, both.sum = list(map(add, self.counts, other.counts)), self.sum + other.sum
+        return both

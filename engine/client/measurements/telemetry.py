@@ -54,6 +54,15 @@ class Telemetry:
     waiting: int
     """Number of requests that wait for the next process."""
 
+    def __add__(self, other: "Telemetry") -> "Telemetry":
+        """Return the sum of each value, of a model's engine and of those before it."""
+        return Telemetry(
+            self.metrics + other.metrics,
+            self.token_gaps + other.token_gaps,
+            self.step_tokens + other.step_tokens,
+            self.waiting + other.waiting,
+        )
+
     @classmethod
     def none(cls) -> "Telemetry":
         """Return the measurements of an engine that has not begun."""

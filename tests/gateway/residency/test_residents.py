@@ -8,7 +8,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from engine import Busy, EngineState, LoadError, Unavailable
+from engine import Busy, EngineMetrics, EngineState, LoadError, Unavailable
 from gateway.residency.memory import Memory
 from gateway.residency.policy import Residency
 from gateway.residency.residents import Residents
@@ -164,6 +164,17 @@ async def test_a_model_that_is_lost_is_forgotten_once_its_last_request_has_left(
             tasks.start_soon(residents.remove, "a")
             await anyio.wait_all_tasks_blocked()
             assert residents.used("a")
+
+
+async def test_a_model_that_is_removed_leaves_no_engine_to_one_of_its_name() -> None:
+    opener = FakeOpener(loads_at_once=True)
+    async with opened(residency(1, "a"), opener) as residents:
+        with ExitStack() as held:
+            await residents.hold("a", held)
+            opener.engines["a"].metrics = EngineMetrics(steps=1)
+        await residents.remove("a")
+        residents.add(ModelTerms("a", Memory(1)))
+        assert (residents.last_loaded("a"), residents.telemetry("a").metrics.steps) == (None, 0)
 
 
 async def test_a_model_that_never_fits_is_a_load_error() -> None:
