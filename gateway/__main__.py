@@ -101,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if (failure := storage_error(failures)) is None:
             raise
         return exit_with(ExitCode.SETTINGS, f"--usage: the store cannot be used: {failure}")
+    finally:
+        close([*listening.all, *listening.metrics])  # also those of a server that did not start
 
 
 def llama_server() -> int:
@@ -175,7 +177,11 @@ def listen_as(settings: Settings, certificates: Certificates | None) -> Listenin
     address = (settings.host, settings.port) if settings.listens_on_port else None
     sockets, metrics = listen_all(address, settings.unix_socket), list[socket.socket]()
     if settings.metrics_port is not None:
-        metrics = listen_all((settings.metrics_host or settings.host, settings.metrics_port), None)
+        try:
+            metrics = listen_all((settings.metrics_host or settings.host, settings.metrics_port), None)
+        except ListenError:
+            close(sockets)
+            raise
     return Listening(sockets, metrics, None if certificates is None else certificates.current)
 
 

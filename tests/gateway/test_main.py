@@ -63,6 +63,15 @@ def test_a_port_that_is_taken_is_one_line_and_4(tmp_path: Path) -> None:
     assert (code, lines) == (4, [reason])
 
 
+def test_no_unix_socket_stays_of_a_server_that_does_not_start(tmp_path: Path) -> None:
+    unix, store = tmp_path / "gateway.sock", tmp_path / "notes.db"
+    store.write_text("Not a database, but long enough to be read as the head of one." * 20)
+    assert (ended("--unix-socket", str(unix), "--usage", str(store))[0], unix.exists()) == (2, False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, _ = ended("--unix-socket", str(unix), "--metrics-port", str(taken.getsockname()[1]))
+    assert (code, unix.exists()) == (4, False)
+
+
 def test_a_usage_store_that_cannot_be_used_is_one_line_and_2(tmp_path: Path) -> None:
     path = tmp_path / "notes.db"
     path.write_text("Not a database, but long enough to be read as the head of one." * 20)
