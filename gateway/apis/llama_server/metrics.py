@@ -22,7 +22,7 @@ class MetricsEndpoints:
     async def get(self, call: Call[None]) -> TextReply:
         """Return all metrics as text, or in the format of OpenMetrics for a client that accepts it."""
         if not self._allowed:
-            raise refused("metrics endpoint", "--metrics")
+            raise refused("metrics endpoint", "without `--no-metrics`, or with llama-server's `--metrics`")
         page = self._exposition.page(",".join(call.http.headers.getlist("accept")))
         return TextReply(page.text, headers={"content-type": page.content_type, _STARTED: str(self._started)})
 

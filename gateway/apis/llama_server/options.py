@@ -26,9 +26,9 @@ class RouteOptions:
     """Folder of saved slots; None refuses to save and restore them."""
 
 
-def refused(what: str, flag: str) -> RefusedError:
-    """Return the error of a route that a flag would allow, in llama-server's words."""
-    message = f"This server does not support {what}. Start it with `{flag}`"
+def refused(what: str, remedy: str) -> RefusedError:
+    """Return the error of a route that another command line would allow, in llama-server's words."""
+    message = f"This server does not support {what}. Start it {remedy}"
     return RefusedError(
         Problem(status=HTTPStatus.NOT_IMPLEMENTED, message=message, type=SERVER, code="not_allowed", headers=NO_RETRY)
     )

@@ -40,7 +40,7 @@ class PrefixEndpoints:
             RequestError: `since` is no state.
         """
         if self._prefixes is None:
-            raise refused("prefixes endpoint", "--prefix-secret")
+            raise refused("prefixes endpoint", "with `--prefix-secret`")
         since = whole_number(call.http.query_params.get("since", "0"))
         if since is None:
             raise RequestError("since must be the sequence number of a report", code="invalid_value", param="since")

@@ -113,7 +113,7 @@ class PropsEndpoints:
     async def change(self, _call: Call[None]) -> JsonReply[PropsAccepted]:
         """Return success, as llama-server does, which changes nothing either."""
         if not self._options.props:
-            raise refused("changing global properties", "--props")
+            raise refused("changing global properties", "with `--props`")
         return JsonReply({"success": True})
 
 

@@ -104,7 +104,7 @@ class SlotActionsEndpoints:
     async def act(self, call: Call[str | None]) -> JsonReply[SavedSlot | RestoredSlot | ErasedSlot]:
         """Save, restore or erase the cells of a slot, once no request holds it."""
         if self._folder is None:
-            raise refused("slots action", "--slot-save-path")
+            raise refused("slots action", "with `--slot-save-path`")
         query = call.http.query_params
         served = self._models.find(call.caller, query.get("model")).loaded()
         slot, action = _slot(call.http.path_params["id_slot"]), _action(query.get("action"))

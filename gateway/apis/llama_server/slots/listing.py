@@ -69,7 +69,7 @@ class SlotsEndpoints:
 
     def _served(self, call: Call[None]) -> Served:
         if not self._options.slots:
-            raise refused("slots endpoint", "--slots")
+            raise refused("slots endpoint", "without `--no-slots`")
         return self._models.find(call.caller, call.http.query_params.get("model")).loaded()
 
 

@@ -46,10 +46,13 @@ async def test_a_change_needs_the_flag() -> None:
 async def test_slots_can_be_hidden(path: str) -> None:
     call = await get(app_of(FakeEngine(), no_slots=True), path)
     assert (call.status, call.json["error"]["type"]) == (501, "not_supported_error")
+    assert call.json["error"]["message"].endswith("Start it without `--no-slots`")
 
 
 async def test_metrics_can_be_refused_on_the_port_of_requests() -> None:
     gateway = gateway_of(FakeEngine(), no_metrics=True)
-    assert (await get(gateway.app, "/metrics")).status == 501
+    refused = await get(gateway.app, "/metrics")
+    assert refused.status == 501
+    assert "Start it without `--no-metrics`" in refused.json["error"]["message"]
     assert (await get(gateway.app, "/props")).json["endpoint_metrics"] is False
     assert (await get(gateway.metrics_app, "/metrics")).status == 200
