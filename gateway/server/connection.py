@@ -149,8 +149,8 @@ class Connection:
         return True
 
     def drain(self) -> None:
-        """Close the connection if it is idle, because the server accepts no more requests."""
-        if self._idle:
+        """Close the connection if it is idle and no bytes of a request have arrived: the server accepts no more."""
+        if self._idle and not self._transport.has_input():
             self._transport.close()
 
     def cancel_requests(self) -> None:

@@ -35,6 +35,19 @@ async def test_listeners_and_idle_connections_close_at_once() -> None:
             Client(site.port)
 
 
+async def test_a_request_that_has_arrived_at_an_idle_connection_is_answered() -> None:
+    async with serving(scoped(hello), PATIENT) as site:
+        client = site.client()
+        client.write(get())
+        await client.answer()
+        client.write(get("/late"))
+        (connection,) = site.server.connections
+        connection.drain()  # before the connection reads
+        site.shutdown.set()
+        assert (await client.answer()).body == b"/late "
+        await site.stopped.wait()
+
+
 async def test_a_running_request_may_end_within_the_grace_period() -> None:
     release, entered = anyio.Event(), anyio.Event()
 
