@@ -18,7 +18,7 @@ from starlette.types import Message, Scope
 from engine.errors import Unavailable
 from gateway.middleware.caller import Caller, Cause, Closing, caller_of, with_caller
 from gateway.middleware.conventions import Conventions
-from gateway.middleware.errors import RATE_LIMIT, Problem, RefusedError, retry_after
+from gateway.middleware.errors import NO_RETRY, RATE_LIMIT, SERVER, Problem, RefusedError, retry_after
 from gateway.middleware.streams.sse import EventStream, Framing, NextEvents
 
 if TYPE_CHECKING:
@@ -33,6 +33,14 @@ MOST_BYTES = 4 * 2**20
 """Bytes of one stream; older ones are dropped."""
 
 _LOST = "Stream offset lost, please restart"
+_ENDED = Problem(
+    status=HTTPStatus.INTERNAL_SERVER_ERROR,
+    message="The client ended the stream, or began another one with its name.",
+    type=SERVER,
+    code="cancelled",
+    headers=NO_RETRY,  # a retry would end the other stream
+)
+"""Failure for those who still read a stream that is ended early."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +251,7 @@ class ResumableStreams:
         """End an owner's stream, if there is one, and forget its bytes."""
         stream = self._streams.pop((owner, name), None)
         if stream is not None:
-            stream.stop(Closing("the client ended the stream", Cause.CLIENT_CANCELLED))
+            stream.stop(Closing("the client ended the stream", Cause.CLIENT_CANCELLED, RefusedError(_ENDED)))
 
     def _check_running(self, owner: str, name: str) -> None:
         running = [one for one in self._of(owner) if not one.ended_at and one.name != name]
@@ -274,11 +282,11 @@ class ResumableStreams:
         try:
             with caller.held, anyio.CancelScope(deadline=caller.closing.deadline) as caller.closing.work:
                 await response(with_caller(scope, caller), _no_message, stream.send)
-            if not stream.size:
-                stream.failure = caller.closed().error
         except Exception as error:  # noqa: BLE001 - the reader raises it
             stream.failure = error
         finally:
+            if not stream.size and stream.failure is None:
+                stream.failure = caller.closed().error
             stream.end()
 
 

@@ -44,6 +44,10 @@ def say_one_text(generation: FakeGeneration) -> None:
     generation.put(Text(0, "a"))
 
 
+def wait_in_the_queue(generation: FakeGeneration) -> None:
+    generation.has_started = False
+
+
 @asynccontextmanager
 async def serving(engine: FakeEngine, **changes: Any) -> AsyncIterator[Gateway]:
     gateway = gateway_of(engine, **changes)
@@ -123,6 +127,32 @@ async def test_a_stop_of_the_server_is_one_event(path: str) -> None:
         await call.sent(1)
         call.shut_down()
     without_failure(path, call.content)
+
+
+@each_api
+async def test_a_stream_that_is_replaced_ends_in_one_event_for_its_readers(path: str) -> None:
+    async with serving(engine_of(say_one_text)) as gateway, anyio.create_task_group() as tasks:
+        first = asking(gateway, path)
+        tasks.start_soon(first.run)
+        await first.sent(1)
+        second = asking(gateway, path)
+        tasks.start_soon(second.run)
+        await second.sent(1)
+        await anyio.wait_all_tasks_blocked()
+        gateway.streams.drop(NO_CREDENTIALS, NAME)
+    for call in (first, second):
+        assert b"began another one with its name" in call.content
+        without_failure(path, call.content)
+
+
+async def test_a_stream_that_is_ended_before_its_first_text_is_a_status() -> None:
+    async with serving(engine_of(wait_in_the_queue)) as gateway, anyio.create_task_group() as tasks:
+        call = asking(gateway, "/v1/completions")
+        tasks.start_soon(call.run)
+        await anyio.wait_all_tasks_blocked()
+        gateway.streams.drop(NO_CREDENTIALS, NAME)
+    assert (call.status, call.json["error"]["code"]) == (500, "cancelled")
+    assert call.header("x-should-retry") == "false"
 
 
 @each_api
