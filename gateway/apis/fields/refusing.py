@@ -1,7 +1,7 @@
 """Refusal of OpenAI's fields that this server does not support, with a reason for each."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
@@ -12,23 +12,33 @@ from gateway.apis.fields.nested import refusal
 
 
 class RefusingFields(Fields):
-    """Fields of a body that also has unsupported fields. Their only valid value is `null`."""
+    """Fields of a body that also has unsupported fields. Their only valid values are `null` and those of `empty`."""
 
     unsupported: ClassVar[Mapping[str, str]]
     """Reason of the refusal for each unsupported field, by name."""
+    empty: ClassVar[Mapping[str, Any]] = {}
+    """Value that clients send for an unsupported field that is not given, by name."""
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_unsupported(cls, body: object) -> object:
+        if not isinstance(body, dict):
+            return body
         for name, reason in cls.unsupported.items():
-            if isinstance(body, dict) and body.get(name) is not None:
+            if body.get(name) not in (None, cls.empty.get(name)):
                 raise refusal(name, reason)
-        return body
+        return {name: value for name, value in body.items() if name not in cls.unsupported}
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Return the JSON schema of `Fields`, with the unsupported fields as `null`."""
+        """Return the JSON schema of `Fields`, with the unsupported fields as `null` or empty."""
         reference = super().__get_pydantic_json_schema__(core_schema, handler)
-        described = {name: {"type": "null", "description": reason} for name, reason in cls.unsupported.items()}
+        described = {
+            name: {
+                **({"enum": [None, cls.empty[name]]} if name in cls.empty else {"type": "null"}),
+                "description": reason,
+            }
+            for name, reason in cls.unsupported.items()
+        }
         handler.resolve_ref_schema(reference)["properties"] |= described
         return reference

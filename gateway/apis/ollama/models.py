@@ -41,10 +41,10 @@ class Version(JsonObject):
 
 
 class ShowBody(Fields):
-    """The body of a request for a description. Older clients write `name`."""
+    """The body of a request for a description. Older clients write `name`, and some the other one as an empty text."""
 
-    model: str | None = Field(None, min_length=1)
-    name: str | None = Field(None, min_length=1)
+    model: str | None = None
+    name: str | None = None
     verbose: bool = Field(False, description="Has no effect.")
 
 

@@ -28,6 +28,7 @@ from gateway.serving.models import Models
 
 _PREFIXES = (SCHEME, *(f"{host}/" for host in HOSTS))
 _SHA256_DIGITS = 64
+_NAME = {"type": "string", "minLength": 1}
 _SHORT = 12
 """Digits of a digest in a status."""
 
@@ -42,16 +43,16 @@ class PullStatus(JsonObject):
 
 
 class NamedBody(Fields):
-    """The name of a model. Older clients write `name`."""
+    """The name of a model. Older clients write `name`, and some the other one as an empty text."""
 
-    model_config = ConfigDict(json_schema_extra={"anyOf": [given("model"), given("name")]})
-    model: str | None = Field(None, min_length=1)
-    name: str | None = Field(None, min_length=1)
+    model_config = ConfigDict(json_schema_extra={"anyOf": [given(model=_NAME), given(name=_NAME)]})
+    model: str | None = None
+    name: str | None = None
 
     @property
     def given_name(self) -> str:
         """The name. Raises `RequestError` without one."""
-        if (name := self.model or self.name) is None:
+        if not (name := self.model or self.name):
             raise RequestError("model: Field required", code="missing_required_parameter", param="model")
         return name
 

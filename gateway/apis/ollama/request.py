@@ -88,10 +88,11 @@ class OllamaGenerateBody(GenerationFields, RefusingFields):
         "template": "is not supported: the template is chosen where the server is started, by --chat-template",
         "context": "is not supported: send the earlier messages to /api/chat",
     }
+    empty: ClassVar[Mapping[str, Any]] = {"template": "", "context": []}
 
     prompt: str = ""
     suffix: str = ""
-    system: str | None = None
+    system: str = ""
     raw: bool = False
     images: list[Any] = Field(default_factory=list, json_schema_extra={"maxItems": 0})
 
@@ -102,9 +103,11 @@ class OllamaGenerateBody(GenerationFields, RefusingFields):
 
     def text(self) -> Prompt | None:
         """Return a prompt that needs no template, or None. Raises `RequestError` for fields that exclude each other."""
+        if self.system and (self.raw or self.suffix):
+            raise refusal(
+                "system", f"cannot be combined with {'raw' if self.raw else 'suffix'}, which uses no template"
+            )
         if self.suffix:
-            if self.system is not None:
-                raise refusal("suffix", "cannot be combined with system")
             return Infill(self.prompt, self.suffix)
         return self.prompt if self.raw and self.prompt else None
 
@@ -112,5 +115,5 @@ class OllamaGenerateBody(GenerationFields, RefusingFields):
         """Return the prompt as a conversation, or None without a prompt."""
         if not self.prompt:
             return None
-        system = () if self.system is None else ({"role": "system", "content": self.system},)
+        system = ({"role": "system", "content": self.system},) if self.system else ()
         return self.conversation_of((*system, {"role": "user", "content": self.prompt}))

@@ -138,6 +138,26 @@ async def test_a_raw_prompt_and_a_suffix_need_no_template(fields: dict[str, Any]
     assert generation.request.grammar is not None
 
 
+@pytest.mark.parametrize("raw", [True, False])
+async def test_empty_fields_of_ollamas_own_client_are_not_given(raw: bool) -> None:
+    engine = engine_of()
+    app = app_of(engine, strict_fields=True)
+    body = {**PROMPT, "raw": raw, "stream": False}
+    empty: dict[str, Any] = {
+        "suffix": "",
+        "system": "",
+        "template": "",
+        "context": [],
+        "images": [],
+        "format": "",
+        "options": None,
+    }
+    for fields in (body, {**body, **empty}):
+        assert (await post(app, GENERATE, fields)).status == 200
+    first, second = (asked.request.prompts for asked in engine.generations)
+    assert first == second
+
+
 @pytest.mark.parametrize("stream", [True, False])
 async def test_calls_are_complete_objects(stream: bool) -> None:
     engine = engine_of(says("a", CALL[:30], CALL[30:], CALL))
@@ -212,6 +232,7 @@ async def test_without_a_prompt_the_model_is_only_loaded(path: str, body: dict[s
         (GENERATE, {**PROMPT, "context": [1]}, "context"),
         (GENERATE, {**PROMPT, "template": "{{ .Prompt }}"}, "template"),
         (GENERATE, {**PROMPT, "suffix": "a", "system": "b"}, "suffix"),
+        (GENERATE, {**PROMPT, "raw": True, "system": "b"}, "raw"),
     ],
 )
 async def test_a_wrong_field_is_named_in_ollamas_shape(path: str, body: dict[str, Any], words: str) -> None:

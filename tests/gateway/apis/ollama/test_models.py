@@ -35,7 +35,12 @@ async def test_a_model_is_described_by_its_file_and_its_template() -> None:
     engine = FakeEngine()
     engine.model = replace(MODEL, chat_template="{{ enable_thinking }}", infills=True)
     app = app_of(engine, model=model_path())
-    for body in ({"model": "tiny"}, {"name": "tiny:latest"}):
+    for body in (
+        {"model": "tiny"},
+        {"name": "tiny:latest"},
+        {"model": "tiny", "name": ""},
+        {"model": "", "name": "tiny"},
+    ):
         shown = (await post(app, "/api/show", body)).json
         assert shown["capabilities"] == ["completion", "tools", "insert", "thinking"]
         assert shown["template"] == "{{ enable_thinking }}"

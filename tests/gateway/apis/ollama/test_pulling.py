@@ -94,6 +94,15 @@ async def test_names_of_the_hub_have_several_forms(tmp_path: Path, name: str, fe
         assert gateway.hub.fetched == [fetched]
 
 
+async def test_an_empty_name_is_not_given(tmp_path: Path) -> None:
+    async with pulling(tmp_path) as gateway:
+        gateway.hub.fail(HubError("x"))
+        await pull_call(gateway, "someone/some-GGUF", name="").run()
+        await pull_call(gateway, "", name="someone/some-GGUF").run()
+        assert gateway.hub.fetched == ["hf:someone/some-GGUF"] * 2
+        assert (await pull_call(gateway, "", name="").run()).status == 400
+
+
 @pytest.mark.parametrize("name", ["llama3.2", "qwen3:0.6b", "hf.co/../x", "registry.ollama.ai/library/qwen3:latest"])
 async def test_models_of_other_places_are_refused(tmp_path: Path, name: str) -> None:
     async with pulling(tmp_path) as gateway:
