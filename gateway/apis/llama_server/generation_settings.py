@@ -59,7 +59,7 @@ def generation_settings(
         "reasoning_format": "none",
         "reasoning_in_content": False,
         "generation_prompt": "",
-        "samplers": sampling.samplers or get_args(SamplerName),
+        "samplers": get_args(SamplerName) if sampling.samplers is None else sampling.samplers,
         "speculative.types": "none",
         "timings_per_token": timings_per_token,
         "post_sampling_probs": request.sampled_logprobs,

@@ -155,6 +155,12 @@ async def test_a_refusal_of_the_engine_names_the_field_that_was_sent() -> None:
     assert (reply.status, reply.json["error"]["param"]) == (400, "n_probs")
 
 
+@pytest.mark.parametrize(("samplers", "count"), [([], 0), (["temperature"], 1), (None, 9)])
+async def test_the_settings_have_the_samplers_that_run(samplers: list[str] | None, count: int) -> None:
+    reply = await post(app_of(FakeEngine(finished)), PATH, {"prompt": "a", "samplers": samplers})
+    assert len(reply.json["generation_settings"]["samplers"]) == count
+
+
 async def test_sampling_in_the_forms_of_llama_server() -> None:
     engine = FakeEngine(finished)
     body = {
