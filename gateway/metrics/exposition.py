@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, choose_encoder, generate_latest
+from prometheus_client.openmetrics.exposition import ALLOWUTF8, CONTENT_TYPE_LATEST
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
 
 from gateway.metrics.llama_cpp import LONGEST
@@ -38,7 +40,8 @@ class Exposition:
             encode, content_type = choose_encoder(accept)
         except (TypeError, ValueError):  # the header has a version that is no number
             encode, content_type = generate_latest, CONTENT_TYPE_PLAIN_0_0_4
-        text = encode(self.registry)
         if content_type.startswith("text/plain"):
-            text = text.replace(_GAUGE, _COUNTER, 1)
-        return Page(text, content_type)
+            return Page(encode(self.registry).replace(_GAUGE, _COUNTER, 1), content_type)
+        # No name needs escaping. Without UTF-8 the encoder escapes the colons of samples, but not of their families.
+        text = generate_openmetrics(self.registry, escaping=ALLOWUTF8)  # type: ignore[no-untyped-call]
+        return Page(text, CONTENT_TYPE_LATEST)

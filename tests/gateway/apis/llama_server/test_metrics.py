@@ -22,7 +22,7 @@ from tests.gateway.metrics.scraped import Scrape, scrape
 pytestmark = pytest.mark.anyio
 
 TEXT = "text/plain; version=0.0.4; charset=utf-8"
-OPENMETRICS = "application/openmetrics-text; version=1.0.0"
+OPENMETRICS = "application/openmetrics-text"
 
 MINIMUM = {
     *("vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:cache_config_info"),
@@ -117,12 +117,15 @@ async def test_the_state_of_the_server_is_shown(monkeypatch: pytest.MonkeyPatch)
     assert (found.value("llama_gateway_draining"), found.value("llama_gateway_loop_lag_seconds")) == (1, 1.5)
 
 
-async def test_openmetrics_is_answered_to_a_client_that_accepts_it() -> None:
+@pytest.mark.parametrize(
+    "parameters", ["", ";version=1.0.0", ";version=1.0.0;q=0.5,text/plain;q=0.2", ";version=1.0.0;escaping=allow-utf-8"]
+)
+async def test_openmetrics_has_the_same_names_for_every_client_that_accepts_it(parameters: str) -> None:
     app = app_of(FakeEngine())
-    call = await AsgiCall(app, "/metrics", method="GET", headers={"accept": OPENMETRICS}).run()
-    assert (call.header("content-type") or "").startswith("application/openmetrics-text")
+    call = await AsgiCall(app, "/metrics", method="GET", headers={"accept": OPENMETRICS + parameters}).run()
+    assert (call.header("content-type") or "").startswith(OPENMETRICS)
     families = read_openmetrics(call.content.decode())  # type: ignore[no-untyped-call]
-    assert "vllm:generation_tokens" in {family.name for family in families}
+    assert Scrape(tuple(families)).names >= MINIMUM
 
 
 @pytest.mark.parametrize("accept", ["*/*", "text/plain;version=no number", "application/openmetrics-text;version=x"])
