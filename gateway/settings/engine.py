@@ -95,7 +95,7 @@ class EngineSettings(ModelSettings):
     partition_cache: bool = Field(
         False,
         description="share cached prompts only between requests with the same API key, or without keys the same "
-        "Authorization header",
+        "Authorization and x-api-key headers",
     )
     queue_limit: int = Field(
         _ENGINE.queue_limit,
