@@ -44,8 +44,11 @@ class Parser(argparse.ArgumentParser):
         return given
 
     def _meant(self, unknown: Sequence[str]) -> str:
-        """Return the end of a message with the known flags that are most like unknown ones; empty without any."""
-        known = [flag for flag in self.flags() if flag.startswith("--")]
+        """Return the end of a message with the known flags that are most like unknown ones; empty without any.
+
+        A flag of another command, or one that stands before the command, is unknown and known at the same time.
+        """
+        known = [flag for flag in self.flags() if flag.startswith("--") and flag not in unknown]
         meant = [match for flag in unknown for match in get_close_matches(flag, known, n=1, cutoff=_ALIKE)]
         return f"; did you mean {' and '.join(meant)}?" if meant else ""
 

@@ -409,6 +409,10 @@ def test_unknown_and_incomplete_flags_are_refused(model: Path) -> None:
     assert complaint("--model", str(model), "--port") == "argument --port: expected one argument"
 
 
+def test_a_flag_at_the_wrong_place_does_not_mean_itself() -> None:
+    assert complaint("--version") == "unrecognized arguments: --version"
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
