@@ -1,9 +1,9 @@
 """Settings of who reaches the server, and where."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gateway.settings.engine import EngineSettings
 from gateway.settings.values import addresses, api_keys, expanded, origins, paths, store_place
@@ -78,6 +78,12 @@ class NetworkSettings(EngineSettings):
         description="path that needs no API key, such as /metrics; repeatable, or separated by commas; default: only "
         "/health, /v1/health, /livez and /readyz",
     )
+
+    @model_validator(mode="after")
+    def _metrics_have_a_port(self) -> Self:
+        if self.metrics_host is not None and self.metrics_port is None:
+            raise ValueError("--metrics-host needs --metrics-port: without it, /metrics is on --port")
+        return self
 
     @property
     def listens_on_port(self) -> bool:

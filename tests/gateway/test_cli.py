@@ -413,6 +413,11 @@ def test_a_flag_at_the_wrong_place_does_not_mean_itself() -> None:
     assert complaint("--version") == "unrecognized arguments: --version"
 
 
+def test_an_address_for_metrics_without_their_port_is_refused() -> None:
+    refused = "--metrics-host needs --metrics-port: without it, /metrics is on --port"
+    assert complaint("--metrics-host", "::1") == refused
+
+
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
