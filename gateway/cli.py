@@ -94,7 +94,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     file = _read_file(Path(config)) if config else {}
 
     values = {**file, **variables, **flags}
-    origins = {name: f"{name} in {config}" for name in file}
+    origins = {name: f"{file_key(name)} in {config}" for name in file}
     origins |= {name: _variable(name, environment) for name in variables}
     origins |= {name: _flag(name) for name in flags}
     try:
@@ -164,7 +164,8 @@ def _message_of_table(
     if named := [text for text in (f"{name}={value}", value) if text in texts]:
         return f"{origin} {named[0]!r}: {reason}"
     shown = f" {value!r}" if place[-1] == "file" and isinstance(value, str) else ""
-    return f"{'.'.join([TABLES, *(part for part in place if part != '[key]')])}{shown}: {reason}"
+    setting = [file_key(part) for part in place[1:] if part != "[key]"]
+    return f"{'.'.join([TABLES, name, *setting])}{shown}: {reason}"
 
 
 def _read_file(path: Path) -> dict[str, object]:
@@ -290,7 +291,12 @@ def _help(field: FieldInfo) -> str:
 
 
 def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return f"--{file_key(name)}"
+
+
+def file_key(name: str) -> str:
+    """Return the key of the file for a setting, as the pages write it. The file may also have `_` for `-`."""
+    return name.replace("_", "-")
 
 
 def _variable(name: str, environment: Mapping[str, str]) -> str:

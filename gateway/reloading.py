@@ -9,7 +9,7 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskStatus
 
-from gateway.cli import read_settings
+from gateway.cli import file_key, read_settings
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 
@@ -78,4 +78,5 @@ class SettingsReload:
             logging.getLogger().setLevel(new.log_level.upper())
             logger.info("the log level is %s", new.log_level)
         if changed := changed - {"log_level"}:
-            logger.warning("these settings have changed and need a restart: %s", ", ".join(sorted(changed)))
+            keys = ", ".join(sorted(map(file_key, changed)))
+            logger.warning("these settings have changed and need a restart: %s", keys)

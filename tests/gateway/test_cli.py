@@ -361,7 +361,7 @@ def test_a_wrong_value_names_its_flag_variable_or_key(
     if value:
         assert complaint(*base, **{variable: value}) == by_flag.replace(flag, variable, 1)
     by_key = complaint(*base, "--config", str(file))
-    assert by_key == by_flag.replace(flag, f"{flag[2:].replace('-', '_')} in {file}", 1)
+    assert by_key == by_flag.replace(flag, f"{flag[2:]} in {file}", 1)
 
 
 @pytest.mark.parametrize("origin", ["example.org", "https://example.org/page", "https://", "https://a b"])

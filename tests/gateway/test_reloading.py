@@ -81,10 +81,10 @@ async def test_settings_that_need_a_restart_are_named(tmp_path: Path, caplog: py
     file.write_text("slots = 2\n")
     reload = reload_of(file)
     logging.getLogger().setLevel("INFO")
-    file.write_text("slots = 3\nport = 1\n")
+    file.write_text("slots = 3\nport = 1\nqueue-limit = 2\n")
     await reload()
     (record,) = caplog.records
-    assert record.getMessage() == "these settings have changed and need a restart: port, slots"
+    assert record.getMessage() == "these settings have changed and need a restart: port, queue-limit, slots"
 
 
 async def test_an_invalid_file_changes_nothing(tmp_path: Path) -> None:
