@@ -95,6 +95,7 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving, labels: Promp
                     dated=settings.answers_like == "llama-server",
                     reasoning=ReasoningDefaults(own.reasoning_budget, own.reasoning_budget_message or ""),
                 ),
+                needed=not one.embeds_only,
             ),
             generations=Generations(
                 engine,

@@ -100,6 +100,7 @@ def _subject(settings: Settings, model: ServedModel, budget: Memory | None) -> S
         config=config,
         template=own.chat_template,
         default_template=own.default_chat_template,
+        embeds_only=model.embeds_only,
         refusal=refusal,
     )
 

@@ -1,7 +1,7 @@
 """Reports of one examination, as far as they could be made."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from engine import CheckupError, EngineConfig, InstallationReport, RepackCache, ServingReport, embedded_model, examine
@@ -27,6 +27,8 @@ class Subject:
     """Chat template of the operator; unset takes the model's."""
     default_template: str | None = None
     """Chat template of the operator for a model that has none."""
+    embeds_only: bool = False
+    """True for a model that does not generate here, though it may be able to."""
     refusal: str = ""
     """Reason why the gateway would not load it; empty if it would."""
 
@@ -84,6 +86,8 @@ def _examined(subject: Subject) -> ModelDiagnosis:
     except CheckupError as error:
         failure = f"llama.cpp crashes on this model: {error}" if error.crashed else str(error)
         return ModelDiagnosis(subject=subject, serving=None, failure=failure)
+    if subject.embeds_only:
+        serving = replace(serving, model=replace(serving.model, generates=False))
     return ModelDiagnosis(subject=subject, serving=serving, failure="")
 
 

@@ -27,6 +27,7 @@ class ChatPrompts:
         *,
         fallback: str | None = None,
         defaults: TemplateDefaults = NO_DEFAULTS,
+        needed: bool = True,
     ) -> None:
         """Take an engine and optional templates.
 
@@ -36,12 +37,14 @@ class ChatPrompts:
             preparer: renders the prompts.
             fallback: the template of a model without one.
             defaults: what requests may replace.
+            needed: whether requests may be conversations. A model for embeddings alone needs no template.
         """
         self._engine = engine
         self._template = template
         self._fallback = fallback
         self._preparer = preparer
         self._defaults = defaults
+        self._needed = needed
         self._known: tuple[ModelInfo, TemplateKey] | None = None
 
     async def prompt(self, caller: Caller, conversation: bytes, names: Mapping[str, str] = _NO_NAMES) -> ChatPrompt:
@@ -85,7 +88,7 @@ class ChatPrompts:
     def warn_without_template(self, name: str) -> None:
         """Write a line to the log if chats with the loaded model are refused because it has no template."""
         model = self._engine.model
-        if model is not None and model.generates and not self.source(model):
+        if self._needed and model is not None and model.generates and not self.source(model):
             logger.warning("the model %s has no chat template, so that chats are refused: --chat-template FILE", name)
 
     def source(self, model: ModelInfo) -> str:

@@ -235,3 +235,13 @@ def test_a_model_for_embeddings_has_no_slots(run: Run, monkeypatch: pytest.Monke
     assert code == 0
     assert "  use             embeddings of 768 numbers\n" in out
     assert "slots" not in out
+
+
+def test_a_model_that_only_embeds_here_needs_no_template(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = {"serving": replace(SERVING, model=replace(MODEL, embedding_size=768, chat_template=None))}
+    monkeypatch.setattr(module, "examine", lambda what, *_: reports.get(what, WELL.installation))
+    _, alone, _ = run(TINY)
+    assert "the model has no chat template" in alone
+    _, out, _ = run("--embedding-model", TINY)
+    assert "embeddings of 768 numbers\n" in out
+    assert out.count("no chat template") == 1  # the model that is served besides

@@ -1,5 +1,6 @@
 """The registry: the model of a request, by name and by task."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from gateway.middleware.errors import RefusedError
 from gateway.serving.models import Models
 from gateway.serving.served import Task
 from tests.gateway.application import gateway_of
-from tests.gateway.fake_engine import FakeEngine
+from tests.gateway.fake_engine import MODEL, FakeEngine
 
 pytestmark = pytest.mark.anyio
 
@@ -55,6 +56,16 @@ async def test_a_model_that_only_embeds_does_not_generate() -> None:
     with pytest.raises(RefusedError) as caught:
         await two_models().resolve(ANYONE, EMBEDDER.stem)
     assert (caught.value.problem.status, caught.value.problem.code) == (400, "unsupported_model")
+
+
+async def test_a_model_that_only_embeds_needs_no_template(caplog: pytest.LogCaptureFixture) -> None:
+    engines = FakeEngine(), FakeEngine()
+    for engine in engines:
+        engine.model = replace(MODEL, chat_template=None)
+    for model in gateway_of(*engines, embedding_model=EMBEDDER).models.all:
+        model.loaded().prompts.warn_without_template(model.name)
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the model tiny has no chat template")
 
 
 @pytest.mark.parametrize("task", Task)
