@@ -32,6 +32,9 @@ logger = logging.getLogger(__name__)
 _OUTCOMES = {0: Outcome.DONE, 1: Outcome.NO_ROOM, 2: Outcome.ABORTED}
 """By the return code of `llama_decode`. All others are failures."""
 _DEVICE_THREADS = 4
+_BEYOND_TRAINING = "n_ctx_train"
+"""Part of llama.cpp's warning of a context beyond the training. `choose_context` warns of one that the operator chose,
+and in a unified cache no sequence becomes so long."""
 _get_logits = short(llama_cpp.llama_get_logits)
 _get_last_position = short(llama_cpp.llama_memory_seq_pos_max)
 
@@ -65,8 +68,11 @@ class LlamaContext:
         self._abort = AbortFlag()
         set_rope(params, config.rope)
         params.abort_callback, params.abort_callback_data = self._abort.callback, self._abort.data
-        with capture_log(ALL_LEVELS, hide_from=hide_from) as lines:
+        with capture_log(ALL_LEVELS, hide_from=logging.WARNING) as lines:
             handle = llama_cpp.llama_init_from_model(model.handle, params)
+        for line in lines:
+            if logging.WARNING <= line.level < hide_from and _BEYOND_TRAINING not in line.text:
+                logger.warning("%s", line.text)
         if not handle:
             raise LoadError(f"{purpose} cannot be made: {first_error(lines)}")
         self.buffers = read_buffers((line.text for line in lines), model.placement.gpus)

@@ -770,3 +770,10 @@ def test_a_context_that_llama_cpp_refuses_is_a_load_error(model: LlamaModel, cal
     with pytest.raises(LoadError, match="n_seq_max must be"):
         LlamaRunner(model, config(slots=too_many))
     assert calls["llama_free"] == 0
+
+
+def test_a_unified_cache_that_is_longer_than_the_training_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    unified = config(kv_unified=True)
+    with LlamaModel(unified, lambda _share: None) as model, LlamaRunner(model, unified):
+        assert model.info.cells > model.info.trained_context
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
