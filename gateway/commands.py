@@ -1,6 +1,13 @@
 """The commands besides `serve`. Each has its own arguments, and is imported only when it runs."""
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as of a shell's commands."""
+OUTPUT_CLOSED = 141
+"""Exit code where the reader of the output has left, as `head` does."""
 
 
 def run_command(arguments: Sequence[str], environment: Mapping[str, str]) -> int | None:
@@ -10,6 +17,17 @@ def run_command(arguments: Sequence[str], environment: Mapping[str, str]) -> int
         arguments: the command line without the program's name.
         environment: has defaults of some arguments.
     """
+    try:
+        code = _run(arguments, environment)
+        sys.stdout.flush()
+    except (KeyboardInterrupt, BrokenPipeError, BaseExceptionGroup) as error:
+        if (code := _code_of(error)) is None:
+            raise
+        return code
+    return code
+
+
+def _run(arguments: Sequence[str], environment: Mapping[str, str]) -> int | None:
     match arguments:
         case ["bench", *rest]:
             from gateway.bench.command import bench  # noqa: PLC0415
@@ -29,3 +47,14 @@ def run_command(arguments: Sequence[str], environment: Mapping[str, str]) -> int
             return hub(arguments)
         case _:
             return None
+
+
+def _code_of(error: BaseException) -> int | None:
+    """Return the exit code of a command that its user ended; None if it ended otherwise."""
+    causes = BaseExceptionGroup("", [error])
+    if causes.subgroup(KeyboardInterrupt):
+        return INTERRUPTED
+    if causes.subgroup(BrokenPipeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains at its end
+        return OUTPUT_CLOSED
+    return None

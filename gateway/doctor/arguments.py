@@ -30,7 +30,7 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
         epilog="Flags of `serve`, its variables and its configuration file count, too: `doctor FILE --slots 4`. All "
         "models that they name are examined; MODEL stands for --model MODEL. Exit codes: 0 all models can be served "
         "(or llama.cpp works, without a model), 1 unexpected failure, 2 invalid arguments or settings, 3 a model "
-        "cannot be served, or llama.cpp does not work.",
+        "cannot be served, or llama.cpp does not work, 130 after Ctrl-C.",
         allow_abbrev=False,
     )
     parser.add_argument("model", metavar="MODEL", nargs="?", help="GGUF file, or a model of the hub that was pulled")

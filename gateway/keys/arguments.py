@@ -94,7 +94,7 @@ def _parser() -> Parser:
         prog="llama-gateway keys",
         description="Manage the API keys of a store. A running server sees changes within a second.",
         epilog="Exit codes: 0 done, 1 unexpected failure, 2 invalid arguments, no such key, or a store that cannot be "
-        "used.",
+        "used, 130 after Ctrl-C.",
         allow_abbrev=False,
     )
     actions = parser.add_subparsers(dest="action", required=True, metavar="action")
