@@ -75,5 +75,5 @@ def describe(name: str, model: ModelInfo) -> str:
     slots = f"{model.slots} slots of {model.context} tokens each"
     if model.slots * model.context > model.cells > 0:
         slots = f"{model.slots} slots of up to {model.context} tokens, {model.cells} together"
-    use = slots if model.generates else "embeddings only"
+    use = slots if model.generates else "ranking only" if model.ranks else "embeddings only"
     return f"{name} ({model.description}): {use}"

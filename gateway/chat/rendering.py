@@ -88,10 +88,12 @@ def template_key(
         defaults: what requests may replace.
 
     Raises:
-        RequestError: if there is no template.
+        RequestError: if there is no template, which a model that does not generate need not have.
     """
     source = override or model.chat_template
     if not source:
+        if not model.generates:
+            raise RequestError("This model does not generate text.", code="unsupported_model", param="model")
         message = "This model has no chat template. Start the server with --chat-template FILE to give it one."
         raise RequestError(message, code="chat_template_missing", param="messages")
     tool_source = None if override else model.tool_template

@@ -98,8 +98,14 @@ def _model(serving: ServingReport, template: str | None) -> Rows:
     yield "description", f"{model.description}, architecture {model.architecture}"
     yield "weights", f"{gigabytes(model.size)}, {model.parameters:,} parameters"
     yield "context", f"{model.trained_context:,} tokens trained, {serving.token_bytes / 1024:g} KiB of KV cells each"
-    yield "use", "text generation" if model.generates else f"embeddings of {model.embedding_size} numbers"
+    yield "use", _use(model)
     yield "chat template", _template(serving, template)
+
+
+def _use(model: ModelInfo) -> str:
+    if model.generates:
+        return "text generation"
+    return "ranking of documents" if model.ranks else f"embeddings of {model.embedding_size} numbers"
 
 
 def _template(serving: ServingReport, own: str | None) -> str:

@@ -1,6 +1,7 @@
 """Progress of loading in the log."""
 
 import logging
+from dataclasses import replace
 from typing import cast
 
 import anyio
@@ -8,7 +9,8 @@ import pytest
 
 from engine import Engine, EngineState, EngineStatus
 from engine.client.status import StatusBoard
-from gateway.loading import wait_until_loaded
+from gateway.loading import describe, wait_until_loaded
+from tests.gateway.fake_engine import MODEL
 
 pytestmark = pytest.mark.anyio
 
@@ -58,3 +60,8 @@ async def test_a_failure_is_logged_with_the_full_path(caplog: pytest.LogCaptureF
     engine.post(EngineState.FAILED, cause="/folder/m.gguf is not a GGUF file")
     assert await wait_until_loaded("m", cast("Engine", engine)) is EngineState.FAILED
     assert [record.getMessage() for record in caplog.records] == ["cannot serve m: /folder/m.gguf is not a GGUF file"]
+
+
+@pytest.mark.parametrize(("ranks", "use"), [(False, "embeddings only"), (True, "ranking only")])
+async def test_the_use_of_a_model_that_does_not_generate_is_shown(ranks: bool, use: str) -> None:
+    assert describe("m", replace(MODEL, generates=False, ranks=ranks)).endswith(f": {use}")

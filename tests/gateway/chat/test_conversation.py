@@ -104,6 +104,13 @@ def test_a_model_without_a_template_cannot_chat(source: str | None, code: str, w
     assert (caught.value.code, caught.value.param) == (code, "messages")
 
 
+def test_a_model_that_does_not_generate_is_not_said_to_lack_a_template() -> None:
+    embedder = replace(MODEL, chat_template=None, generates=False)
+    with pytest.raises(RequestError, match="does not generate text") as caught:
+        prompt_for(embedder, Conversation(messages=(ASKED,)))
+    assert (caught.value.code, caught.value.param) == ("unsupported_model", "model")
+
+
 def test_variables_reach_the_template() -> None:
     text = prompt_of(
         "{{ effort }}{{ documents[0].title }}", template_kwargs={"effort": "low", "documents": [{"title": "T"}]}

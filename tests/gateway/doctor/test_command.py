@@ -228,12 +228,16 @@ def test_a_model_that_cannot_be_served_ends_with_3(
     assert run(TINY)[1].endswith(f"findings\n  problem         {text}\n")
 
 
-def test_a_model_for_embeddings_has_no_slots(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    serving = replace(SERVING, model=replace(MODEL, generates=False, embedding_size=768, chat_template=None))
+@pytest.mark.parametrize(("ranks", "use"), [(False, "embeddings of 768 numbers"), (True, "ranking of documents")])
+def test_a_model_that_does_not_generate_has_no_slots(
+    run: Run, monkeypatch: pytest.MonkeyPatch, ranks: bool, use: str
+) -> None:
+    model = replace(MODEL, generates=False, ranks=ranks, embedding_size=768, chat_template=None)
+    serving = replace(SERVING, model=model)
     monkeypatch.setattr("gateway.doctor.command.diagnose", lambda _: reports_of(serving=serving))
     code, out, _ = run(TINY)
     assert code == 0
-    assert "  use             embeddings of 768 numbers\n" in out
+    assert f"  use             {use}\n" in out
     assert "slots" not in out
 
 
