@@ -126,8 +126,9 @@ def _items(variable: str, text: str) -> list[str]:
 
 
 def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
-    if arguments and arguments[0].startswith("-") and arguments[0] not in ("-h", "--help", "--version"):
-        raise SettingsError("a command comes first: llama-gateway serve [flags]")
+    first = next(iter(arguments), "-")
+    if first.startswith("-") and first not in ("-h", "--help", "--version"):
+        raise SettingsError("a command comes first: llama-gateway serve [flags]; --help lists all commands")
     given = vars(_parser().read(arguments))
     try:
         return settings_of({name: value for name, value in given.items() if name != "command"})

@@ -166,7 +166,7 @@ def test_a_wrong_value_is_one_line_with_our_name(flags: str, reason: str) -> Non
 def test_flags_without_a_command_are_answered_by_the_command() -> None:
     with pytest.raises(SettingsError) as caught:
         read_settings(["-m", "model.gguf"], {})
-    assert str(caught.value) == "a command comes first: llama-gateway serve [flags]"
+    assert str(caught.value) == "a command comes first: llama-gateway serve [flags]; --help lists all commands"
 
 
 def test_a_file_and_a_model_of_the_hub_are_two_models_in_any_order(tmp_path: Path) -> None:
