@@ -96,6 +96,11 @@ def test_every_alert_is_a_complete_rule() -> None:
     assert len({rule["alert"] for rule in RULES}) == len(RULES)
 
 
+def test_no_alert_is_for_a_model_that_no_request_needs() -> None:
+    (alert,) = (rule for rule in RULES if "llama_gateway_engine_ready == 0" in rule["expr"])
+    assert "llama_gateway_engine_ready == 0 unless llama_gateway_engine_unloaded == 1" in alert["expr"]
+
+
 def test_every_panel_can_be_drawn() -> None:
     ids = [panel["id"] for panel in DASHBOARD["panels"]]
     assert len(set(ids)) == len(ids)

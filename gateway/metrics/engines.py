@@ -93,6 +93,10 @@ _GAUGES: tuple[tuple[Family, _Value], ...] = (
         lambda state: state.status.state is EngineState.READY,
     ),
     (
+        Family("llama_gateway_engine_unloaded", "1 if there is no engine, because no request needs the model."),
+        lambda state: state.status.state is EngineState.STOPPED,
+    ),
+    (
         Family(
             "llama_gateway_model_host_bytes", "Host memory of the loaded model, with what its prefix store may take."
         ),

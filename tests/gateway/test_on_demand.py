@@ -213,8 +213,12 @@ async def test_metrics_have_all_models_loaded_or_not() -> None:
         await post(gateway.app, COMPLETIONS, ask("b"))
         text = (await get(gateway.app, "/metrics")).content.decode()
         families = {family.name: family for family in text_string_to_metric_families(text)}
-        ready = {sample.labels["model_name"]: sample.value for sample in families["llama_gateway_engine_ready"].samples}
+        ready, unloaded = (
+            {sample.labels["model_name"]: sample.value for sample in families[f"llama_gateway_engine_{name}"].samples}
+            for name in ("ready", "unloaded")
+        )
         assert ready == {"a": 0, "b": 1, "c": 0}
+        assert unloaded == {"a": 1, "b": 0, "c": 1}
 
 
 async def test_counters_go_on_when_a_model_is_loaded_again() -> None:

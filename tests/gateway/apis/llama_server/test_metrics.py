@@ -84,6 +84,7 @@ async def test_a_scrape_needs_no_engine(state: EngineState) -> None:
     engine.status, engine.model, engine.metrics = EngineStatus(state, "So it is.", 0.5, 3), None, None
     found = await read(app_of(engine))
     assert found.value("llama_gateway_engine_ready") == (state is EngineState.READY)
+    assert found.value("llama_gateway_engine_unloaded") == (state is EngineState.STOPPED)
     assert found.value("llama_gateway_engine_restarts_total") == 3
     assert found.value("vllm:kv_cache_usage_perc") == 0
 
