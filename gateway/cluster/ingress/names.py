@@ -6,22 +6,31 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 from starlette.types import Scope
 
+from gateway.apis.ollama.names import LATEST
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.adapters import Adapter
 from gateway.serving.models import DEFAULT
 from gateway.settings.table import ServedModel
 
-_ONE_MODEL = "/v1/models/"
+_ONE_MODEL, _OLLAMA = "/v1/models/", "/api/"
 
 
 class _Named(msgspec.Struct):
     """The field of a body that the ingress needs. All others are skipped, and take no memory and little time."""
 
-    model: str = ""
+    model: str | None = None
     """Name of the model."""
 
 
+class _NamedForOllama(_Named):
+    """The fields of a body of Ollama's API."""
+
+    name: str | None = None
+    """Name of the model, as older clients write it."""
+
+
 _decode = msgspec.json.Decoder(_Named).decode
+_decode_for_ollama = msgspec.json.Decoder(_NamedForOllama).decode
 
 
 class ModelNames:
@@ -43,6 +52,8 @@ class ModelNames:
         Raises:
             RefusedError: 404 for an unknown name.
         """
+        if name is not None and name not in self._names:
+            name = name.removesuffix(LATEST)  # Ollama's clients add it
         if name is None or name == DEFAULT or len(self._models) == 1:
             return self._default
         if name not in self._names:
@@ -60,11 +71,14 @@ def requested_model(scope: Scope, body: bytes) -> str | None:
     if path.startswith(_ONE_MODEL):
         return unquote(path.removeprefix(_ONE_MODEL))
     query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-    return query.get("model", [None])[0] or _in_body(body)
+    return query.get("model", [None])[0] or _in_body(path, body)
 
 
-def _in_body(body: bytes) -> str | None:
+def _in_body(path: str, body: bytes) -> str | None:
     try:
+        if path.startswith(_OLLAMA):
+            named = _decode_for_ollama(body)
+            return named.model or named.name or None
         return _decode(body).model or None
     except (ValueError, RecursionError):  # no JSON object, or no text as the name
         return None

@@ -63,6 +63,8 @@ async def test_the_model_chooses_the_replicas() -> None:
     assert answers == [b"2", b"1", b"1"]
     assert (await ask(app, "/v1/models/large")).content == b"2"
     assert (await ask(app, "/props?model=large")).content == b"2"
+    assert (await ask(app, "/api/chat", {"model": "large:latest"})).content == b"2", "as /api/tags has it"
+    assert (await ask(app, "/api/chat", {"model": "default:latest"})).content == b"1"
     assert (await ask(app, "/v1/responses/resp_1")).content == b"1", "any replica has it by the shared store"
 
 

@@ -8,6 +8,7 @@ import pytest
 from gateway.cluster.ingress.names import requested_model
 
 POST: dict[str, Any] = {"path": "/v1/chat/completions", "query_string": b""}
+SHOW: dict[str, Any] = {"path": "/api/show", "query_string": b""}
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,15 @@ POST: dict[str, Any] = {"path": "/v1/chat/completions", "query_string": b""}
 )
 def test_the_name_in_the_body_is_found_if_there_is_one(body: bytes, name: str | None) -> None:
     assert requested_model(POST, body) == name
+
+
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [(b'{"name":"a"}', "a"), (b'{"model":"a","name":"b"}', "a"), (b'{"model":null,"name":"b"}', "b"), (b"{}", None)],
+)
+def test_older_clients_of_ollama_name_the_model_otherwise(body: bytes, name: str | None) -> None:
+    assert requested_model(SHOW, body) == name
+    assert requested_model(POST, b'{"name":"a"}') is None
 
 
 @pytest.mark.parametrize(
