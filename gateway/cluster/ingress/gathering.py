@@ -9,6 +9,7 @@ import anyio
 import orjson
 from starlette.types import Message
 
+from engine.errors import Unavailable
 from gateway.cluster.ingress.replicas import ReplicaLostError, Replicas
 from gateway.cluster.request import ForwardedRequest, Placement
 
@@ -41,7 +42,7 @@ async def gather(asked: Iterable[tuple[Replicas, Placement]], request: Forwarded
     async def ask(number: int, replicas: Replicas, placement: Placement) -> None:
         try:
             answers[number] = await _whole(replicas, request, placement)
-        except ReplicaLostError:
+        except (ReplicaLostError, Unavailable):
             return
 
     with anyio.move_on_after(PATIENCE):
@@ -52,14 +53,17 @@ async def gather(asked: Iterable[tuple[Replicas, Placement]], request: Forwarded
 
 
 def merged(bodies: Sequence[bytes]) -> bytes:
-    """Return one JSON object with the lists of all, one after another, and otherwise the fields of the first."""
+    """Return one JSON object with the lists of all, one after another, and otherwise the fields of the first.
+
+    `last_id`, which is null for an empty list, is that of the last.
+    """
     whole: dict[str, Any] = {}
     for body in bodies:
         for name, value in orjson.loads(body).items():
             if isinstance(value, list):
                 whole[name] = [*whole.get(name, []), *value]
-            else:
-                whole.setdefault(name, value)
+            elif whole.get(name) is None or (name == "last_id" and value is not None):
+                whole[name] = value
     return orjson.dumps(whole)
 
 

@@ -8,6 +8,7 @@ import orjson
 import pytest
 from starlette.types import ASGIApp
 
+from engine import Unavailable
 from gateway.cli import read_settings
 from gateway.cluster.ingress.app import create_ingress
 from gateway.cluster.ingress.placing import Anywhere
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.anyio
 LOST = ReplicaLostError("ActorDiedError")
 EVENTS = "text/event-stream; charset=utf-8"
 CHAT = "/v1/chat/completions"
+IDS = {"a": b"null", "b": b'"b"', "c": b'"c"', "d": b"null"}
+"""JSON of the first and last id in the list of each model, whose key may not use all of them."""
 
 
 @pytest.fixture
@@ -145,6 +148,19 @@ async def test_lists_have_the_models_of_all() -> None:
     large = FakeReplicas([answering(b'{"object":"list","data":[{"id":"large"}]}')])
     answer = (await ask(ingress(small=small, large=large), "/v1/models")).json()
     assert answer == {"object": "list", "data": [{"id": "small"}, {"id": "large"}]}
+
+
+async def test_a_list_begins_and_ends_with_its_first_and_last_model() -> None:
+    lists = {name: b'{"data":[],"first_id":%b,"last_id":%b}' % (one, one) for name, one in IDS.items()}
+    app = ingress(**{name: FakeReplicas([answering(page)]) for name, page in lists.items()})
+    answer = (await ask(app, "/v1/models")).json()
+    assert (answer["first_id"], answer["last_id"]) == ("b", "c")
+
+
+async def test_lists_are_without_a_model_that_has_no_replica() -> None:
+    small = FakeReplicas([answering(b'{"data":[{"id":"small"}]}')])
+    large = FakeReplicas([failing(error=Unavailable("The model has no replica now.", code="no_replica"))])
+    assert (await ask(ingress(small=small, large=large), "/v1/models")).json() == {"data": [{"id": "small"}]}
 
 
 async def test_metrics_are_those_of_every_replica() -> None:
