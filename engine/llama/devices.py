@@ -9,7 +9,7 @@ from pathlib import Path
 
 from llama_cpp._ggml import libggml  # the bindings do not wrap the device functions
 
-from engine.llama.memory.control_groups import memory_left
+from engine.host_memory import available_host_memory
 
 _CPU, _GPU, _INTEGRATED_GPU = range(3)  # enum ggml_backend_dev_type, ggml-backend.h
 
@@ -129,19 +129,8 @@ def buffer_types() -> dict[str, int]:
 
 def available_memory() -> int:
     """Return the bytes that this process may still use, by the kernel's estimate and its control group's limit."""
-    left = memory_left()
-    available = _linux_available()
-    if available is None:
-        available = _device_memory(libggml.ggml_backend_dev_by_type(_CPU))[1]
-    return available if left is None else min(available, left)
-
-
-def _linux_available() -> int | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except FileNotFoundError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+    available = available_host_memory()
+    return _device_memory(libggml.ggml_backend_dev_by_type(_CPU))[1] if available is None else available
 
 
 def resident_memory() -> int:

@@ -2,8 +2,8 @@
 
 import shutil
 import subprocess
-from pathlib import Path
 
+from engine.host_memory import available_host_memory
 from gateway.residency.memory import UNLIMITED, Memory
 
 HOST_SHARE = 0.8
@@ -15,24 +15,10 @@ _SECONDS = 10
 
 def machine_budget(host: int | None, gpu: int | None) -> Memory:
     """Return the bytes that models may take: those given, otherwise a share of the machine's. May take a second."""
-    return Memory(
-        int(_available() * HOST_SHARE) if host is None else host, int(_gpu_free() * GPU_SHARE) if gpu is None else gpu
-    )
-
-
-def _available() -> int:
-    """Return the bytes that are available by the kernel's estimate and in this control group."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except FileNotFoundError:
-        return UNLIMITED
-    available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), UNLIMITED)
-    group = Path("/sys/fs/cgroup")
-    try:
-        limit, used = ((group / f"memory.{name}").read_text().strip() for name in ("max", "current"))
-    except FileNotFoundError:
-        return available
-    return available if limit == "max" else min(available, int(limit) - int(used))
+    if host is None:
+        available = available_host_memory()
+        host = UNLIMITED if available is None else int(available * HOST_SHARE)
+    return Memory(host, int(_gpu_free() * GPU_SHARE) if gpu is None else gpu)
 
 
 def _gpu_free() -> int:

@@ -1,10 +1,10 @@
-"""Memory that a control group leaves, by made-up files of the kernel."""
+"""Memory that is available, by made-up files of the kernel."""
 
 from pathlib import Path
 
 import pytest
 
-from engine.llama.memory.control_groups import memory_left
+from engine.host_memory import available_host_memory, memory_left
 
 GIB = 2**30
 STAT = f"anon {4 * GIB}\ninactive_file {GIB}\nactive_file {GIB}\nfile {3 * GIB}\n"
@@ -36,3 +36,16 @@ def test_without_a_limit_there_is_no_number(tmp_path: Path, files: dict[str, str
 def test_a_group_above_its_limit_has_no_memory_left(tmp_path: Path) -> None:
     write(tmp_path, {"memory.max": "100\n", "memory.current": "200\n", "memory.stat": "anon 200\n"})
     assert memory_left(tmp_path) == 0
+
+
+@pytest.mark.parametrize(("estimate", "available"), [(9, 4), (2, 2)])
+def test_the_smaller_one_of_the_estimate_and_the_groups_rest_is_available(
+    tmp_path: Path, estimate: int, available: int
+) -> None:
+    write(tmp_path, {"memory.max": f"{8 * GIB}\n", "memory.current": f"{6 * GIB}\n", "memory.stat": STAT})
+    write(tmp_path, {"meminfo": f"MemTotal: 9 kB\nMemAvailable: {estimate * 2**20} kB\n"})
+    assert available_host_memory(tmp_path / "meminfo", tmp_path) == available * GIB
+
+
+def test_without_the_kernels_files_the_memory_is_not_known(tmp_path: Path) -> None:
+    assert available_host_memory(tmp_path / "meminfo", tmp_path) is None

@@ -1,9 +1,26 @@
-"""Memory that the control group of this process leaves to it, by files of the Linux kernel."""
+"""Host memory that this process may still use, by files of the Linux kernel."""
 
 from pathlib import Path
 
+_MEMORY = Path("/proc/meminfo")
 _MOUNT = Path("/sys/fs/cgroup")
 _FILE_CACHE = ("active_file", "inactive_file")
+
+
+def available_host_memory(memory: Path = _MEMORY, mount: Path = _MOUNT) -> int | None:
+    """Return the bytes that are available by the kernel's estimate and in the control group; None without an estimate.
+
+    Args:
+        memory: file with the estimate.
+        mount: as for `memory_left`.
+    """
+    try:
+        lines = memory.read_text().splitlines()
+    except FileNotFoundError:
+        return None
+    available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+    left = memory_left(mount)
+    return available if available is None or left is None else min(available, left)
 
 
 def memory_left(mount: Path = _MOUNT) -> int | None:
