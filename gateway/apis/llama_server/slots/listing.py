@@ -4,13 +4,20 @@ from functools import partial
 from types import NoneType
 from typing import Literal, TypeAlias
 
-from engine import QueuedRequest, SlotInfo
+from engine import QueuedRequest, SlotInfo, Unavailable
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Time
-from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, Call, Described, Endpoint, no_body
 from gateway.apis.llama_server.options import NOT_ALLOWED, RouteOptions, refused
 from gateway.serving.models import Models
 from gateway.serving.served import Served
+
+_FAIL_PARAMETER: Described = {
+    "name": "fail_on_no_slot",
+    "in": "query",
+    "description": "With any value, the answer is 503 while no slot is idle.",
+    "schema": {"type": "string"},
+}
 
 
 class Slot(JsonObject):
@@ -48,10 +55,12 @@ class SlotsEndpoints:
     async def list(self, call: Call[None]) -> JsonReply[list[Slot]]:
         """Return one object per slot, with the ids of those requests only that have the caller's credentials.
 
-        Raises `Unavailable` while the engine is down, or the model not loaded.
+        Raises `Unavailable` while the engine is down, or the model not loaded, or if asked for while no slot is idle.
         """
         served = self._served(call)
         slots, _metrics = await served.engine.inspect()
+        if call.http.query_params.get("fail_on_no_slot") and all(slot.request_id is not None for slot in slots):
+            raise Unavailable("no slot available", code="no_idle_slot")
         context = served.loaded.context
         return JsonReply(
             [_encode(slot, context, shown=served.generations.has_sent(call.caller, slot.request_id)) for slot in slots]
@@ -107,7 +116,7 @@ def slots_endpoints(models: Models, options: RouteOptions) -> tuple[AnyEndpoint,
         prepare=no_body,
         handler=endpoints.list,
         answer=list[Slot],
-        query=(MODEL_PARAMETER,),
+        query=(MODEL_PARAMETER, _FAIL_PARAMETER),
         refusals=NO_SUCH_MODEL | NOT_ALLOWED,
     )
     queue = Endpoint(

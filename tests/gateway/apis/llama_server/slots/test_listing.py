@@ -9,7 +9,7 @@ import anyio.lowlevel
 import pytest
 from starlette.types import ASGIApp
 
-from engine import Unavailable
+from engine import EngineMetrics, SlotInfo, Unavailable
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, get
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
@@ -78,6 +78,23 @@ async def test_slots_are_listed() -> None:
             "cached_tokens": 3,
         },
     ]
+
+
+@pytest.mark.parametrize(("query", "busy", "status"), [("=1", 2, 503), ("=1", 1, 200), ("=", 2, 200), ("=0", 2, 503)])
+async def test_slots_are_unavailable_if_asked_for_while_none_is_idle(
+    monkeypatch: pytest.MonkeyPatch, query: str, busy: int, status: int
+) -> None:
+    engine = FakeEngine()
+    slots = tuple(SlotInfo(id_, "decode", "req", 1, 0) for id_ in range(busy))
+    idle = tuple(SlotInfo(id_, "idle", None, 0, 0) for id_ in range(busy, 2))
+
+    async def inspect() -> tuple[tuple[SlotInfo, ...], EngineMetrics]:
+        return slots + idle, EngineMetrics()
+
+    monkeypatch.setattr(engine, "inspect", inspect)
+    reply = await AsgiCall(app_of(engine), "/slots", method="GET", query=f"fail_on_no_slot{query}").run()
+    assert reply.status == status
+    assert len(reply.json) == 2 or reply.json["error"]["message"] == "no slot available"
 
 
 @pytest.mark.parametrize("path", ["/slots", "/slots/queue"])
