@@ -68,12 +68,12 @@ class EmbedCall:
 
 
 def prepare_embed(body: EmbedBody) -> EmbedCall:
-    """Return the request in a body."""
-    inputs = (body.input,) if isinstance(body.input, str) else tuple(body.input)
+    """Return the request in a body. An empty text loads the model; in an array it is an input like the others."""
+    inputs = tuple(body.input) if isinstance(body.input, list) else tuple(filter(None, (body.input,)))
     return EmbedCall(
         model=body.model,
         keep_alive=body.keep_alive,
-        request=EmbeddingRequest(id="", inputs=tuple(filter(None, inputs)), truncates=body.truncate),
+        request=EmbeddingRequest(id="", inputs=inputs, truncates=body.truncate),
         dimensions=body.dimensions,
     )
 
@@ -91,7 +91,7 @@ class EmbeddingsEndpoints:
         self._models = models
 
     async def embed(self, call: Call[EmbedCall]) -> JsonReply[Embedded]:
-        """Return one embedding per input that is not empty."""
+        """Return one embedding per input, in order; none for one empty text."""
         began, asked = call.caller.exchange.began_at, call.prepared
         result, loaded = await self._embed(call)
         vectors = (

@@ -92,6 +92,14 @@ async def test_embeddings_are_cut_unless_the_request_forbids_it() -> None:
     assert [asked.request.truncates for asked in engine.embeddings] == [True, False]
 
 
+async def test_an_empty_text_in_an_array_is_embedded_so_that_each_embedding_keeps_its_place() -> None:
+    engine = FakeEngine()
+    reply = await post(app_of(engine), "/api/embed", {"model": "tiny", "input": ["a", "", "bc"]})
+    assert len(reply.json["embeddings"]) == 3
+    assert engine.embeddings[0].request.inputs == ("a", "", "bc")
+    assert (await post(app_of(engine), "/api/embed", {"model": "tiny", "input": ""})).json["embeddings"] == []
+
+
 async def test_many_embeddings_are_sent_in_blocks() -> None:
     reply = await post(app_of(FakeEngine()), "/api/embed", {"model": "tiny", "input": ["a"] * 2048, "dimensions": 3})
     assert len(reply.json["embeddings"]) == 2048
