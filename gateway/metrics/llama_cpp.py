@@ -9,7 +9,7 @@ from prometheus_client.core import Metric
 from engine import EngineMetrics
 from gateway.metrics.families import Family
 from gateway.serving.model import Model
-from gateway.serving.records import RequestRecord
+from gateway.serving.records import Outcome, RequestRecord
 
 LONGEST = "llamacpp:n_tokens_max"
 """A maximum, which llama-server calls a counter."""
@@ -22,6 +22,8 @@ class LlamaCppCollector:
         self._models = models
         self._prompt_seconds = 0.0
         self._predicted_seconds = 0.0
+        self._prompt_tokens = 0
+        self._predicted_tokens = 0
         self._longest = 0
 
     def observe(self, record: RequestRecord) -> None:
@@ -30,6 +32,9 @@ class LlamaCppCollector:
             return
         self._prompt_seconds += record.prefill_seconds
         self._predicted_seconds += record.decode_seconds
+        if record.outcome is Outcome.FINISHED and record.operation.generates:  # others have no times
+            self._prompt_tokens += record.prompt_tokens - record.cached_tokens
+            self._predicted_tokens += record.completion_tokens
         if record.longest_choice:
             self._longest = max(self._longest, record.prompt_tokens + record.longest_choice)
 
@@ -45,10 +50,10 @@ class LlamaCppCollector:
         )
         yield Family(LONGEST, "Tokens of the longest request.", ()).gauge({(): self._longest})
         gauges = {
-            "prompt_tokens_seconds": ("Prompt tokens a second.", _ratio(_prompt(metrics), self._prompt_seconds)),
+            "prompt_tokens_seconds": ("Prompt tokens a second.", _ratio(self._prompt_tokens, self._prompt_seconds)),
             "predicted_tokens_seconds": (
                 "Generated tokens a second of a request.",
-                _ratio(metrics.generated_tokens, self._predicted_seconds),
+                _ratio(self._predicted_tokens, self._predicted_seconds),
             ),
             "requests_processing": ("Sequences that run.", metrics.held + metrics.embedding_waiting),
             "requests_deferred": ("Requests that wait.", metrics.waiting + waiting),

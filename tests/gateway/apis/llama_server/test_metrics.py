@@ -191,3 +191,21 @@ async def test_times_and_the_longest_request_are_those_of_ended_requests() -> No
     assert values[LONGEST] == 12
     assert values["llamacpp:prompt_seconds"] == 1.5
     assert values["llamacpp:tokens_predicted_seconds"] == 6
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"operation": Operation.CHAT, "outcome": Outcome.CANCELLED, "completion_tokens": 900},
+        {"operation": Operation.EMBEDDINGS, "outcome": Outcome.FINISHED, "prompt_tokens": 900},
+    ],
+)
+async def test_the_speeds_are_those_of_requests_whose_times_are_known(other: dict[str, Any]) -> None:
+    collector = LlamaCppCollector([])
+    times = {"prefill_seconds": 0.5, "decode_seconds": 2.0, "outcome": Outcome.FINISHED, "operation": Operation.CHAT}
+    finished = {"prompt_tokens": 30, "cached_tokens": 20, "completion_tokens": 8, **times}
+    for fields in (finished, other):
+        collector.observe(RequestRecord(caller=Caller(request_id="r"), model="m", **fields))
+    values = {family.name: family.samples[0].value for family in collector.collect()}
+    assert values["llamacpp:prompt_tokens_seconds"] == 20
+    assert values["llamacpp:predicted_tokens_seconds"] == 4
