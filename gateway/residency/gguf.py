@@ -14,7 +14,7 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _ARRAY = 8, 9
 _MOST_KEYS = 4096
 _LONGEST = 2**26
-"""Bytes of a string, and items of an array. Longer ones are in damaged files only."""
+"""Bytes of a string and of a header up to its vocabulary, and items of an array. Only damaged files have more."""
 MOST_NUMBERS = 2**16
 """Numbers of an array that is kept. A longer one says no more about the layers."""
 MOST_LAYERS = 2**16
@@ -39,6 +39,8 @@ def read_header(path: Path) -> Mapping[str, Value]:
             if magic != b"GGUF" or keys > _MOST_KEYS:
                 raise ValueError("this is not a GGUF file")
             for _ in range(keys):
+                if file.tell() > _LONGEST:
+                    raise ValueError("the header is too long")
                 key = _string(file)
                 if key == _VOCABULARY:
                     break

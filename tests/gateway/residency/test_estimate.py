@@ -9,6 +9,7 @@ import pytest
 
 from engine import EngineConfig
 from gateway.hub.cache import HubCache
+from gateway.residency import gguf
 from gateway.residency.estimate import GPU_BUFFERS, PROCESS, estimate
 from gateway.residency.gguf import MOST_NUMBERS, bytes_of, read_header
 from gateway.residency.memory import Memory
@@ -129,7 +130,14 @@ def test_a_split_model_is_all_its_parts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [b"GGUF", header(number("a", 1))[:-2], b"PK" + bytes(100), header(string("a") + struct.pack("<I", 99))],
+    [
+        b"GGUF",
+        header(number("a", 1))[:-2],
+        b"PK" + bytes(100),
+        header(string("a") + struct.pack("<I", 99)),
+        header(string("a") + struct.pack("<IIQ", 9, 4, 2**64 - 1)),
+        header(string("a") + struct.pack("<IIQ", 9, 12, 2**26), number("b", 1)),
+    ],
 )
 def test_a_damaged_header_leaves_the_size(tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "m.gguf"
@@ -160,6 +168,13 @@ def test_a_hostile_header_leaves_the_size(tmp_path: Path, key: bytes, caplog: py
     found = estimate(replace(config(path), context=None), BUDGET)
     assert (found.config.context, found.need) == (None, Memory(WEIGHTS + 7 + PROCESS))
     assert "estimated by its size alone" in caplog.text
+
+
+def test_a_header_that_is_too_long_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gguf, "_LONGEST", 100)
+    path = model(tmp_path, *(string(f"text {at}") + struct.pack("<I", 8) + string("x" * 50) for at in range(9)))
+    with pytest.raises(ValueError, match="the header is too long"):
+        read_header(path)
 
 
 def test_a_long_array_is_not_kept(tmp_path: Path) -> None:
