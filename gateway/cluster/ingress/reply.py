@@ -6,14 +6,17 @@ from starlette.types import Message, Send
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem
 from gateway.middleware.request_id import HEADER
+from gateway.middleware.streams.sse import LINES
 
 _EVENTS, _LINES = b"text/event-stream", b"application/x-ndjson"
+_PINGS = (b":", b"event: ping\n")
+"""Beginnings of events that say nothing of the answer: comments, and the events of Anthropic's API instead of them."""
 
 
 class ReplayableReply:
     """Holds the head back until there is something of the body, and counts what a client would miss or see twice.
 
-    Comments of an event stream are sent at once. They keep a connection open, and say nothing of the answer.
+    Pings of a stream are sent at once. They keep a connection open, and say nothing of the answer.
     """
 
     def __init__(self, send: Send, caller: Caller) -> None:
@@ -40,7 +43,7 @@ class ReplayableReply:
         body, more = message.get("body", b""), message.get("more_body", False)
         if not body and more:
             return
-        self.shown = self.shown or not more or not self._is_comment(body)
+        self.shown = self.shown or not more or not self._is_ping(body)
         await self._begin()
         await self._send(message)
 
@@ -65,9 +68,12 @@ class ReplayableReply:
             headers = [(name, value) for name, value in self._head.get("headers", ()) if name.lower() != HEADER]
             await self._send({**self._head, "headers": headers})
 
-    def _is_comment(self, body: bytes) -> bool:
-        events = _kind(self._head)[1].startswith(_EVENTS)
-        return events and body.startswith(b":") and body.endswith(b"\n\n") and body.count(b"\n\n") == 1
+    def _is_ping(self, body: bytes) -> bool:
+        media = _kind(self._head)[1]
+        if media.startswith(_LINES):
+            return body == LINES.ping
+        one = body.endswith(b"\n\n") and body.count(b"\n\n") == 1
+        return media.startswith(_EVENTS) and one and body.startswith(_PINGS)
 
 
 class ConflictError(Exception):

@@ -91,6 +91,15 @@ async def test_a_request_that_has_shown_nothing_runs_again(shown: Any) -> None:
     assert len(replicas.asked) == 2
 
 
+@pytest.mark.parametrize(
+    ("media", "ping"), [(EVENTS, b'event: ping\ndata: {"type":"ping"}\n\n'), ("application/x-ndjson", b" ")]
+)
+async def test_a_stream_of_another_api_that_has_shown_pings_alone_runs_again(media: str, ping: bytes) -> None:
+    lost = failing(head(media), body(ping, more=True), error=LOST)
+    response, replicas = await replayed(lost, answering(b"whole", media))
+    assert (response.content, len(replicas.asked)) == (ping + b"whole", 2)
+
+
 async def test_a_stream_that_has_shown_text_ends_with_an_error() -> None:
     response, replicas = await replayed(failing(head(EVENTS), body(b"data: 1\n\n", more=True), error=LOST))
     first, last = response.content.removesuffix(b"\n\n").split(b"\n\n")
