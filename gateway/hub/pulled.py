@@ -5,7 +5,6 @@ Each repository's folder in the cache has a list of them, so that the list goes 
 
 import logging
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +25,7 @@ LIST = "llama-gateway.json"
 class _Listed:
     """The list of one repository."""
 
-    models: frozenset[str] = frozenset()
+    models: frozenset[HubReference] = frozenset()
     """Models that were pulled."""
     files: frozenset[str] = frozenset()
     """Files that were not there before. Others are not removed."""
@@ -47,17 +46,15 @@ class PulledModels:
         """List a model that is complete. `before` are the files that were there before it was pulled."""
         listed = self._read(reference.repository)
         new = self._files_of(reference) - set(before)
-        self._write(reference.repository, _Listed(listed.models | {str(reference)}, listed.files | new))
+        self._write(reference.repository, _Listed(listed.models | {reference}, listed.files | new))
 
     def all(self) -> Iterator[tuple[HubReference, Path]]:
         """Yield the models that are still complete, with their files, or their first parts."""
         for path in sorted(self._cache.root.glob(f"models--*--*/{LIST}")):
             repository = path.parent.name.removeprefix("models--").replace("--", "/", 1)
-            for model in sorted(self._read(repository).models):
-                with suppress(ValueError):
-                    reference = HubReference.parse(model)
-                    if (file := self._cache.find(reference)) is not None:
-                        yield reference, file
+            for reference in sorted(self._read(repository).models, key=str):
+                if (file := self._cache.find(reference)) is not None:
+                    yield reference, file
 
     def remove(self, reference: HubReference) -> int:
         """Remove a model from the list, and its files if they came with it and no other listed model has them.
@@ -67,8 +64,8 @@ class PulledModels:
         """
         repository = reference.repository
         listed = self._read(repository)
-        models = listed.models - {str(reference)}
-        kept = {name for model in models for name in self._files_of(HubReference.parse(model))}
+        models = listed.models - {reference}
+        kept = {name for model in models for name in self._files_of(model)}
         removed = (self._files_of(reference) & listed.files) - kept
         self._write(repository, _Listed(models, listed.files - removed))  # first: the list may not name what is gone
         return self._cache.remove(repository, removed) if removed else 0
@@ -83,7 +80,7 @@ class PulledModels:
         path = self._cache.folder(repository) / LIST
         try:
             found = orjson.loads(path.read_bytes())
-            return _Listed(frozenset(map(str, found["models"])), frozenset(map(str, found["files"])))
+            return _Listed(frozenset(map(HubReference.parse, found["models"])), frozenset(map(str, found["files"])))
         except FileNotFoundError:
             return _Listed()
         except (OSError, ValueError, LookupError, TypeError) as error:
@@ -96,5 +93,5 @@ class PulledModels:
             path.unlink(missing_ok=True)
             return
         new = path.with_suffix(".new")
-        new.write_bytes(orjson.dumps({"models": sorted(listed.models), "files": sorted(listed.files)}))
+        new.write_bytes(orjson.dumps({"models": sorted(map(str, listed.models)), "files": sorted(listed.files)}))
         new.replace(path)

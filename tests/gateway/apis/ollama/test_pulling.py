@@ -47,6 +47,11 @@ def remove_file_of(folder: Path, repository: str) -> None:
     next((folder / repository).rglob("*.gguf")).unlink()
 
 
+def damage_list(folder: Path, models: object) -> None:
+    (path,) = folder.rglob(LIST)
+    path.write_bytes(orjson.dumps({**orjson.loads(path.read_bytes()), "models": models}))
+
+
 async def names(gateway: Pulling) -> list[str]:
     return [model["name"] for model in (await get(gateway.app, "/api/tags")).json["models"]]
 
@@ -218,6 +223,16 @@ async def test_pulled_models_are_served_after_a_restart(tmp_path: Path) -> None:
         assert (await delete(gateway)).status == 200
     async with pulling(tmp_path) as gateway:
         assert await names(gateway) == ["tiny:latest"]
+
+
+@pytest.mark.parametrize("models", [["someone/some-GGUF"], [5], {"a": 1}, None])
+async def test_a_damaged_list_ends_no_server(tmp_path: Path, models: object, caplog: pytest.LogCaptureFixture) -> None:
+    async with pulling(tmp_path) as gateway:
+        await pulled(gateway)
+        damage_list(tmp_path, models)
+        assert (await delete(gateway)).status == 200
+        assert await names(gateway) == ["tiny:latest"]
+    assert "cannot be read" in caplog.text
 
 
 async def test_models_of_the_command_line_cannot_be_deleted(tmp_path: Path) -> None:
