@@ -12,6 +12,7 @@ from gateway.apis.routing import conventions_for
 from gateway.cluster.ingress.figures import own_metrics
 from gateway.cluster.ingress.forwarding import Forwarder
 from gateway.cluster.ingress.gathering import gather, labelled, merged
+from gateway.cluster.ingress.log import IngressLog
 from gateway.cluster.ingress.names import ModelNames
 from gateway.cluster.ingress.placing import Placer
 from gateway.cluster.ingress.replicas import Replicas
@@ -44,7 +45,7 @@ def create_ingress(
         placer: chooses the replicas for requests.
         authenticate: returns the API key of a request, or refuses it before its body is read.
     """
-    names = ModelNames(settings.served)
+    names, log = ModelNames(settings.served), IngressLog()
     forwarder = Forwarder(
         replicas,
         names.find,
@@ -52,6 +53,7 @@ def create_ingress(
         queue_limit=settings.queue_limit,
         queue_timeout=settings.queue_timeout,
         placer=placer,
+        log=log,
     )
     return RequestScope(
         Ingress(replicas, forwarder, placer),
@@ -60,6 +62,7 @@ def create_ingress(
         authenticate=authenticate,
         partition_cache=settings.partition_cache,
         budget=BodyBudget(settings.body_budget, settings.body_limit),
+        observer=log if settings.access_log == "on" else None,
     )
 
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from starlette.types import Receive, Scope, Send
 
 from engine.errors import EngineFault
+from gateway.cluster.ingress.log import IngressLog
 from gateway.cluster.ingress.names import requested_model
 from gateway.cluster.ingress.placing import Placer
 from gateway.cluster.ingress.replicas import ReplicaLostError, Replicas
@@ -39,6 +40,7 @@ class Forwarder:
         queue_limit: int,
         queue_timeout: float,
         placer: Placer,
+        log: IngressLog,
     ) -> None:
         """Create the application.
 
@@ -49,6 +51,7 @@ class Forwarder:
             queue_limit: requests to each model that may wait for a replica.
             queue_timeout: seconds that a request may wait for a replica.
             placer: chooses the replicas.
+            log: writes the lines of the requests that no replica has.
         """
         self._replicas = replicas
         self._find = find
@@ -57,6 +60,7 @@ class Forwarder:
             for model, some in replicas.items()
         }
         self._placer = placer
+        self._log = log
 
     @property
     def waiting(self) -> Mapping[str, int]:
@@ -74,7 +78,7 @@ class Forwarder:
         tried: set[str] = set()
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                await self._forward(model, request, reply, blocks, tried)
+                await self._forward(caller, model, request, reply, blocks, tried)
             except (ReplicaLostError, ConflictError) as lost:
                 again = attempt < ATTEMPTS and not reply.shown
                 logger.warning("a replica of %s is lost: %s", model, lost, extra={"replayed": again})
@@ -84,7 +88,13 @@ class Forwarder:
             return
 
     async def _forward(
-        self, model: str, request: ForwardedRequest, reply: ReplayableReply, blocks: Blocks, tried: set[str]
+        self,
+        caller: Caller,
+        model: str,
+        request: ForwardedRequest,
+        reply: ReplayableReply,
+        blocks: Blocks,
+        tried: set[str],
     ) -> None:
         room = self._rooms[model]
         with room.entered(), self._placer.place(model, blocks, tried) as placed:
@@ -92,6 +102,7 @@ class Forwarder:
             async with self._replicas[model].forward(request, placed.placement) as response:
                 replica = await room.wait(response.accepted())
                 placed.accepted(replica)
+                self._log.accept(caller.exchange)
                 tried.add(replica)
                 async for messages in response.responses():
                     for message in messages:

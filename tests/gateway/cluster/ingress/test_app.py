@@ -1,5 +1,6 @@
 """The ingress: forwarding, replays after the loss of a replica, and answers for the whole cluster."""
 
+import logging
 from typing import Any
 
 import anyio
@@ -14,7 +15,8 @@ from gateway.cluster.ingress.app import create_ingress
 from gateway.cluster.ingress.placing import Anywhere
 from gateway.cluster.ingress.reading import PromptReader
 from gateway.cluster.ingress.replicas import ReplicaLostError
-from tests.gateway.cluster.ingress.fakes import Answer, FakeReplicas, answering, body, failing, head
+from tests.gateway.asgi import AsgiCall
+from tests.gateway.cluster.ingress.fakes import Answer, FakeForwarded, FakeReplicas, answering, body, failing, head
 from tests.models import model_path
 
 pytestmark = pytest.mark.anyio
@@ -140,6 +142,29 @@ async def test_a_client_that_leaves_ends_the_request() -> None:
     with anyio.move_on_after(0.1):
         await ask(ingress(small=replicas), CHAT, {})
     assert (len(replicas.asked), replicas.open) == (1, 0)
+
+
+async def test_the_ingress_writes_the_lines_of_requests_that_no_replica_has(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gateway.access")
+    app = ingress(small=FakeReplicas([answering(b"{}")]), large=FakeReplicas([failing(error=LOST)]))
+    for name in ("small", "large", "none"):
+        await ask(app, CHAT, {"model": name})
+    lines = [vars(record) for record in caplog.records if record.name == "gateway.access"]
+    assert [(line["status"], line["cause"]) for line in lines] == [(503, "engine_died"), (404, "model_not_found")]
+
+
+async def test_a_client_that_leaves_before_a_replica_has_its_request_has_a_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeForwarded, "accepted", lambda _self: anyio.sleep_forever())
+    caplog.set_level(logging.INFO, "gateway.access")
+    call = AsgiCall(ingress(small=FakeReplicas([answering(b"{}")])), CHAT, b"{}")
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(call.run)
+        await anyio.wait_all_tasks_blocked()
+        call.hang_up()
+    [line] = [vars(record) for record in caplog.records if record.name == "gateway.access"]
+    assert (line["outcome"], line["cause"]) == ("cancelled", "client_left")
 
 
 async def test_health_needs_a_ready_replica_of_each_model() -> None:
