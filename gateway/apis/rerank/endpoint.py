@@ -18,6 +18,9 @@ from gateway.serving.served import Task
 
 _SUMMARY = "Order documents by their relevance to a query."
 _PATHS = ("/v1/rerank", "/rerank", "/reranking", "/v1/reranking")
+_COHERE = "/v2/rerank"
+RANKING_PATHS = frozenset({*_PATHS, _COHERE})
+"""Paths of all endpoints of re-ranking."""
 
 
 class RerankEndpoints:
@@ -70,7 +73,7 @@ def cohere_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
     """Return the endpoint in Cohere's shape."""
     cohere = Endpoint(
         method="POST",
-        path="/v2/rerank",
+        path=_COHERE,
         id="v2_rerank",
         summary=_SUMMARY,
         body=CohereRerankBody,

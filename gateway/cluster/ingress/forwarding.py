@@ -24,8 +24,8 @@ logger = logging.getLogger(__name__)
 ATTEMPTS = 2
 """Replicas that a request may run on, one after the other. The second one takes what a lost replica has not shown."""
 
-FindModel: TypeAlias = Callable[[str | None], str]
-"""Returns the model that a client's name means. Raises `RefusedError` for an unknown name."""
+FindModel: TypeAlias = Callable[[str | None, str], str]
+"""Returns the model that a client's name, or without one a path, means. Raises `RefusedError` for an unknown name."""
 
 
 class Forwarder:
@@ -71,7 +71,7 @@ class Forwarder:
         """Forward one request, and its response."""
         caller = caller_of(scope)
         body = caller.body.take()
-        model = self._find(requested_model(scope, body))
+        model = self._find(requested_model(scope, body), scope["path"])
         request = forwarded(scope, body, caller.request_id)
         blocks = await self._placer.blocks(model, scope, body)
         reply = ReplayableReply(send, caller)

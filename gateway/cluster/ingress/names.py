@@ -7,6 +7,7 @@ import msgspec
 from starlette.types import Scope
 
 from gateway.apis.ollama.names import LATEST
+from gateway.apis.rerank.endpoint import RANKING_PATHS
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.adapters import Adapter
 from gateway.serving.models import DEFAULT
@@ -37,8 +38,9 @@ class ModelNames:
     """All names by which requests may mean the models of a cluster."""
 
     def __init__(self, models: Sequence[ServedModel]) -> None:
-        """Take over the names. The first model is that of requests without a name."""
+        """Take over the names. The first model is that of requests without a name, but for those to rank."""
         self._default = models[0].name
+        self._ranking = next((model.name for model in models if model.settings.pooling == "rank"), self._default)
         self._models = [model.name for model in models]
         self._names: dict[str, str] = {}
         for model in models:
@@ -46,8 +48,12 @@ class ModelNames:
                 self._names.setdefault(name, model.name)
         self._names |= {name: model.name for model in models for name in (model.name, *model.aliases)}
 
-    def find(self, name: str | None) -> str:
+    def find(self, name: str | None, path: str) -> str:
         """Return the model with a name. A model without others takes any name, and refuses the unknown itself.
+
+        Args:
+            name: name in the request, if it has one.
+            path: path of the request, which decides without a name.
 
         Raises:
             RefusedError: 404 for an unknown name.
@@ -55,7 +61,7 @@ class ModelNames:
         if name is not None and name not in self._names:
             name = name.removesuffix(LATEST)  # Ollama's clients add it
         if name is None or name == DEFAULT or len(self._models) == 1:
-            return self._default
+            return self._ranking if path in RANKING_PATHS else self._default
         if name not in self._names:
             message = f"The model {name[:100]!r} does not exist. /v1/models has those of this server."
             raise RefusedError(Problem(status=404, message=message, code="model_not_found", param="model"))

@@ -1,11 +1,14 @@
 """The model that a request names, found without making the values of its body."""
 
 import tracemalloc
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gateway.cluster.ingress.names import requested_model
+from gateway.cluster.ingress.names import ModelNames, requested_model
+from gateway.settings.table import ServedModel
+from tests.gateway.application import settings_for
 
 POST: dict[str, Any] = {"path": "/v1/chat/completions", "query_string": b""}
 SHOW: dict[str, Any] = {"path": "/api/show", "query_string": b""}
@@ -53,6 +56,16 @@ def test_older_clients_of_ollama_name_the_model_otherwise(body: bytes, name: str
 )
 def test_a_path_and_a_query_name_models(scope: dict[str, Any], name: str | None) -> None:
     assert requested_model(scope, b"") == name
+
+
+@pytest.mark.parametrize("name", [None, "default", "default:latest"])
+def test_requests_without_a_name_to_rank_are_for_a_model_that_ranks(name: str | None) -> None:
+    settings = settings_for()
+    chat, ranker = settings.for_model(), settings.for_model(pooling="rank")
+    both = ModelNames([ServedModel("chat", Path("a.gguf"), chat), ServedModel("ranker", Path("b.gguf"), ranker)])
+    found = [both.find(name, path) for path in ("/rerank", "/v2/rerank", "/v1/completions")]
+    assert found == ["ranker", "ranker", "chat"]
+    assert ModelNames([ServedModel("chat", Path("a.gguf"), chat)]).find(name, "/rerank") == "chat"
 
 
 @pytest.mark.parametrize("value", [b"[],", b'{"a":{}},', b"1,", b'"a",'])
