@@ -15,6 +15,7 @@ VOCABULARY = {
         "engine.client_turns",
         "engine.checkup",
         "engine.config",
+        "engine.control_groups",
         "engine.environment",
         "engine.errors",
         "engine.events",
