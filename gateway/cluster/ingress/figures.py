@@ -39,12 +39,17 @@ def _lines(up: Mapping[str, int], waiting: Mapping[str, int], routing: Mapping[s
         yield f'llama_gateway_replica_up{{replica="{replica}"}} {answered}\n'
     yield _WAITING
     for model, number in waiting.items():
-        yield f'llama_gateway_ingress_waiting_requests{{model_name="{model}"}} {number}\n'
+        yield f'llama_gateway_ingress_waiting_requests{{model_name="{_escaped(model)}"}} {number}\n'
     yield _ROUTED
     for model, figures in routing.items():
         for reason, number in (("prefix", figures.by_prefix), ("load", figures.by_load)):
-            yield f'llama_gateway_routed_requests_total{{model_name="{model}",reason="{reason}"}} {number}\n'
+            yield f'llama_gateway_routed_requests_total{{model_name="{_escaped(model)}",reason="{reason}"}} {number}\n'
     yield _HELD
     for model, figures in routing.items():
         for replica, blocks in figures.held.items():
-            yield f'llama_gateway_routed_blocks{{replica="{replica}",model_name="{model}"}} {blocks}\n'
+            yield f'llama_gateway_routed_blocks{{replica="{replica}",model_name="{_escaped(model)}"}} {blocks}\n'
+
+
+def _escaped(name: str) -> str:
+    """Return a name as the value of a label. That of a file may have any character."""
+    return name.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

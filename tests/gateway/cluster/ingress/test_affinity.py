@@ -8,10 +8,12 @@ import anyio
 import anyio.lowlevel
 import httpx
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.cluster.ingress.affinity import LINGER, ModelRouter, PrefixPlacer
 from gateway.cluster.ingress.figures import own_metrics
 from gateway.cluster.ingress.opening import open_ingress
+from gateway.cluster.ingress.placing import RoutingFigures
 from gateway.cluster.ingress.reading import PromptReader
 from gateway.cluster.ingress.replicas import ReplicaLostError
 from gateway.cluster.request import Placement
@@ -183,6 +185,13 @@ async def test_the_figures_are_those_of_the_choices_and_of_the_replicas() -> Non
     assert f'llama_gateway_routed_blocks{{replica="a",{label}}} ' in text
     assert f"llama_gateway_ingress_waiting_requests{{{label}}} 3\n" in text
     assert 'llama_gateway_replica_up{replica="b"} 0\n' in text
+
+
+async def test_the_metrics_can_be_read_whatever_the_name_of_a_model_is() -> None:
+    name = 'a "b" \\c\n'
+    families = text_string_to_metric_families(own_metrics({}, {name: 3}, {name: RoutingFigures(held={"x": 1})}))
+    samples = [sample for family in families for sample in family.samples]
+    assert [sample.labels["model_name"] for sample in samples] == [name] * 4
 
 
 async def test_a_defect_of_one_replica_does_not_end_the_questions(
