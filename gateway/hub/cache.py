@@ -131,11 +131,14 @@ class HubCache:
         return self._remove_contents(repository, set((self.folder(repository) / "blobs").glob(f"*{PARTIAL}")))
 
     def _remove_contents(self, repository: str, contents: set[Path]) -> int:
-        """Remove contents that have no link any more, and the repository's folder once it has no file."""
+        """Remove contents that have no link any more, and the repository's folder once it has no file.
+
+        A file outside of the folder that someone has linked stays.
+        """
         folder = self.folder(repository)
         left = {_content(path) for path in (folder / "snapshots").rglob("*") if path.is_file()}
         freed = 0
-        for content in contents - left:
+        for content in (one for one in contents - left if one.is_relative_to(folder)):
             freed += content.stat().st_size
             content.unlink()
         if not left and not any((folder / "blobs").glob(f"*{PARTIAL}")):

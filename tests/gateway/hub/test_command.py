@@ -9,6 +9,7 @@ from gateway.__main__ import main
 from gateway.hub.cache import HubCache
 from gateway.hub.reference import HubReference
 from gateway.hub.source import HubSource
+from tests.gateway.hub.cached import cached_model
 from tests.gateway.hub.local_hub import COMMIT, REPOSITORY, LocalHub
 
 FOLDER = "models--someone--some-GGUF"
@@ -123,6 +124,16 @@ def test_a_content_that_repositories_share_stays(
     assert ended(capsys, "remove", f"hf:{REPOSITORY}:Q4_K_M")[0] == 0
     assert shared.exists()
     assert list(cache.root.iterdir()) == []
+
+
+def test_a_file_of_another_folder_that_a_snapshot_links_to_stays(cache: HubCache, tmp_path: Path) -> None:
+    cached_model(cache, REPOSITORY, "some-Q4_K_M.gguf", b"x")
+    own = tmp_path / "own.gguf"
+    own.write_bytes(b"mine")
+    link = cache.folder(REPOSITORY) / "snapshots" / "commit" / "own-Q8_0.gguf"
+    link.symlink_to(own)
+    assert cache.remove(REPOSITORY, ["own-Q8_0.gguf"]) == 0
+    assert (own.exists(), link.is_symlink()) == (True, False)
 
 
 @pytest.mark.parametrize("arguments", [("pull",), ("pull", "user/repo"), ("remove", "hf:repo"), ("list", "all")])
