@@ -1,5 +1,7 @@
 """Stores that the settings name: API keys, their limits, the usage of requests, and stored responses."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gateway.settings import Settings
@@ -30,22 +32,30 @@ async def open_keys(settings: Settings) -> "KeyRing | None":
 
 
 async def check_stores(settings: Settings) -> None:
-    """Open the stores of keys and of responses once, before many processes do.
+    """Open the stores of keys, of usage and of responses once, before many processes do.
 
     Raises:
         StorageError: one cannot be used. The text names its flag.
     """
-    try:
+    with _named("--keys"):
         if (keys := await open_keys(settings)) is not None:
             await keys.close()
-    except StorageError as error:
-        raise StorageError(f"--keys: the store cannot be used: {error}") from error
-    try:
+    with _named("--usage"):
+        if (usage := await open_usage(settings)) is not None:
+            await usage.store.close()
+    with _named("--responses-store"):
         if (stores := await open_histories(settings, CHECK_PATIENCE)) is not None:
             async with stores.open():
                 pass
+
+
+@contextmanager
+def _named(flag: str) -> Iterator[None]:
+    """Name the flag of a store that cannot be used."""
+    try:
+        yield
     except StorageError as error:
-        raise StorageError(f"--responses-store: the store cannot be used: {error}") from error
+        raise StorageError(f"{flag}: the store cannot be used: {error}") from error
 
 
 async def open_limiter(settings: Settings) -> "Limiter | None":

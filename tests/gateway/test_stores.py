@@ -13,7 +13,9 @@ pytestmark = pytest.mark.anyio
 NOWHERE = "postgresql://127.0.0.1:1/none"
 
 
-@pytest.mark.parametrize(("flag", "name"), [("--keys", "keys"), ("--responses-store", "responses_store")])
+@pytest.mark.parametrize(
+    ("flag", "name"), [("--keys", "keys"), ("--usage", "usage"), ("--responses-store", "responses_store")]
+)
 async def test_a_store_that_cannot_be_used_is_named(flag: str, name: str) -> None:
     with pytest.raises(StorageError, match=f"{flag}: the store cannot be used: .*refused"):
         await check_stores(settings_for(**{name: NOWHERE}))
