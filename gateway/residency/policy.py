@@ -86,7 +86,7 @@ class Residency:
             resident.wanted, resident.retry_at = self._next_turn(), 0.0
 
     def keep(self, model: str, seconds: float | None) -> None:
-        """Record a request's wish how long a model stays without requests; None: until another needs its room."""
+        """Record how long a request wants its model to stay if none follows; None: until another needs its room."""
         self._residents[model].idle_unload = seconds
 
     def dismiss(self, model: str) -> None:
@@ -173,6 +173,7 @@ class Residency:
                 del resident.waiting[ticket]
                 resident.users += 1
                 resident.granted += 1
+                resident.idle_unload = resident.terms.idle_unload  # the wishes of requests before it have ended
                 self._actions.append(Grant(ticket))
 
     def _unload_unused(self, now: float) -> None:

@@ -275,6 +275,18 @@ def test_an_idle_model_is_unloaded_after_its_time() -> None:
     assert policy.decide(1030) == [Unload("a")]
 
 
+def test_the_wish_of_a_request_ends_with_the_next_request() -> None:
+    policy = residency(1, ModelTerms("a", Memory(1), idle_unload=30))
+    load(policy, "a")
+    for seconds in (0.0, 5.0, None):
+        ticket = use(policy, "a", 10)
+        policy.keep("a", seconds)
+        follows = use(policy, "a", 20)
+        policy.leave(ticket, 100)
+        policy.leave(follows, 100)
+        assert policy.wake_at(100) == 130
+
+
 def test_a_request_begins_the_time_of_idleness_again() -> None:
     policy = residency(1, ModelTerms("a", Memory(1), idle_unload=30))
     load(policy, "a")
