@@ -69,7 +69,7 @@ class ModelNames:
 
 
 def requested_model(scope: Scope, body: bytes) -> str | None:
-    """Return the model that a request names in its path, its query or its body; None if it names none.
+    """Return the model that a request names in its path, its body or its query; None if it names none.
 
     What else is wrong with a request is for the replica to say.
     """
@@ -77,7 +77,7 @@ def requested_model(scope: Scope, body: bytes) -> str | None:
     if path.startswith(_ONE_MODEL):
         return unquote(path.removeprefix(_ONE_MODEL))
     query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
-    return query.get("model", [None])[0] or _in_body(path, body)
+    return _in_body(path, body) or query.get("model", [None])[0]
 
 
 def _in_body(path: str, body: bytes) -> str | None:

@@ -58,6 +58,11 @@ def test_a_path_and_a_query_name_models(scope: dict[str, Any], name: str | None)
     assert requested_model(scope, b"") == name
 
 
+@pytest.mark.parametrize(("body", "name"), [(b'{"model":"a"}', "a"), (b'[{"id":0,"scale":1}]', "z"), (b"", "z")])
+def test_the_body_comes_before_the_query_as_on_one_machine(body: bytes, name: str) -> None:
+    assert requested_model({**POST, "query_string": b"model=z"}, body) == name
+
+
 @pytest.mark.parametrize("name", [None, "default", "default:latest"])
 def test_requests_without_a_name_to_rank_are_for_a_model_that_ranks(name: str | None) -> None:
     settings = settings_for()
