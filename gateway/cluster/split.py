@@ -48,14 +48,15 @@ class ModelShare:
 
 
 def check_for_cluster(settings: Settings) -> None:
-    """Check that no setting would be ignored.
+    """Check that no setting would be ignored, also none of one model.
 
     Raises:
         ClusterSettingsError: one would be.
     """
+    of_models = [model.settings for model in settings.served]
     for name in _IGNORED:
-        value = getattr(settings, name)
-        if value is not None and value is not False:
+        values = (getattr(one, name, None) for one in (settings, *of_models))
+        if any(value is not None and value is not False for value in values):
             flag = "--" + name.replace("_", "-")
             reason = "name the model with --model NAME=MODEL" if name == "embedding_model" else "it is for one machine"
             raise ClusterSettingsError(f"{flag} has no effect in a cluster: {reason}")

@@ -77,6 +77,13 @@ def test_a_setting_without_effect_in_a_cluster_is_refused(flags: tuple[str, ...]
         check_for_cluster(read_settings(["serve", *flags], {}))
 
 
+def test_a_setting_of_one_model_without_effect_in_a_cluster_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(f'[models.a]\nfile = "{model_path()}"\n[models.b]\nfile = "{model_path()}"\nidle-unload = 9\n')
+    with pytest.raises(ClusterSettingsError, match="--idle-unload has no effect"):
+        check_for_cluster(read_settings(["serve", "--config", str(file)], {}))
+
+
 @pytest.mark.parametrize(
     ("flags", "forgets"),
     [
