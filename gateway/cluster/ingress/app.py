@@ -22,6 +22,7 @@ from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.caller import caller_of
 from gateway.middleware.exchange import PROBES
 from gateway.middleware.limits import RequestLimits
+from gateway.middleware.origin import ReadableResponses
 from gateway.middleware.request_scope import RequestScope
 from gateway.settings import Settings
 
@@ -55,7 +56,7 @@ def create_ingress(
         placer=placer,
         log=log,
     )
-    return RequestScope(
+    scoped = RequestScope(
         Ingress(replicas, forwarder, placer),
         RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
         conventions_for=conventions_for(apis),
@@ -64,6 +65,7 @@ def create_ingress(
         budget=BodyBudget(settings.body_budget, settings.body_limit),
         observer=log if settings.access_log == "on" else None,
     )
+    return ReadableResponses(scoped, settings.allow_origin)
 
 
 class Ingress:

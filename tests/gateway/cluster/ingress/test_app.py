@@ -1,6 +1,7 @@
 """The ingress: forwarding, replays after the loss of a replica, and answers for the whole cluster."""
 
 import logging
+from collections.abc import AsyncIterator
 from typing import Any
 
 import anyio
@@ -15,6 +16,7 @@ from gateway.cluster.ingress.app import create_ingress
 from gateway.cluster.ingress.placing import Anywhere
 from gateway.cluster.ingress.reading import PromptReader
 from gateway.cluster.ingress.replicas import ReplicaLostError
+from gateway.cluster.request import Messages
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.cluster.ingress.fakes import Answer, FakeForwarded, FakeReplicas, answering, body, failing, head
 from tests.models import model_path
@@ -24,6 +26,7 @@ pytestmark = pytest.mark.anyio
 LOST = ReplicaLostError("ActorDiedError")
 EVENTS = "text/event-stream; charset=utf-8"
 CHAT = "/v1/chat/completions"
+PAGE = "https://example.org"
 IDS = {"a": b"null", "b": b'"b"', "c": b'"c"', "d": b"null"}
 """JSON of the first and last id in the list of each model, whose key may not use all of them."""
 
@@ -34,15 +37,15 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-def ingress(**models: FakeReplicas) -> ASGIApp:
+def ingress(*more: str, **models: FakeReplicas) -> ASGIApp:
     flags = [part for name in models for part in ("--model", f"{name}={model_path()}")]
-    settings = read_settings(["serve", *flags], {})
+    settings = read_settings(["serve", *flags, *more], {})
     return create_ingress(settings, models, PromptReader(settings, b"").apis, Anywhere())
 
 
-async def ask(app: ASGIApp, path: str, content: dict[str, Any] | None = None) -> httpx.Response:
+async def ask(app: ASGIApp, path: str, content: dict[str, Any] | None = None, **headers: str) -> httpx.Response:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
-        return await client.request("GET" if content is None else "POST", path, json=content)
+        return await client.request("GET" if content is None else "POST", path, json=content, headers=headers)
 
 
 async def replayed(*answers: Answer) -> tuple[httpx.Response, FakeReplicas]:
@@ -165,6 +168,18 @@ async def test_a_client_that_leaves_before_a_replica_has_its_request_has_a_line(
         call.hang_up()
     [line] = [vars(record) for record in caplog.records if record.name == "gateway.access"]
     assert (line["outcome"], line["cause"]) == ("cancelled", "client_left")
+
+
+@pytest.mark.parametrize("model", ["small", "none"])
+async def test_allowed_pages_can_read_every_response(model: str) -> None:
+    async def answer(_request: Any) -> AsyncIterator[Messages]:
+        of_replica = {**head(), "headers": [*head()["headers"], (b"access-control-allow-origin", PAGE.encode())]}
+        yield [of_replica, body(b"{}")]
+
+    replicas = FakeReplicas([answer])
+    app = ingress("--allow-origin", PAGE, small=replicas, large=replicas)
+    response = await ask(app, CHAT, {"model": model}, origin=PAGE)
+    assert response.headers.get_list("access-control-allow-origin") == [PAGE]
 
 
 async def test_health_needs_a_ready_replica_of_each_model() -> None:
