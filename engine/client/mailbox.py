@@ -13,6 +13,9 @@ from engine.errors import EngineError, EngineFault, RequestError
 from engine.events import Embedded, Event, Failed, Finished, FirstToken, Released, Started, Text
 from engine.request import Request
 
+MOST_UNREAD = 2**19
+"""Tokens and alternatives with details that the reader of a stream may leave unread, about 70 MB."""
+
 PassOn: TypeAlias = Callable[[Text], bool]
 """Takes a text at once. Returns False if it must wait for the reader. It must not wait and must not raise."""
 
@@ -67,6 +70,7 @@ class Mailbox:
         self._events: list[Text | Finished] = []
         self._vectors: dict[int, bytes] = {}
         self._pending_since: float | None = None
+        self._unread = 0  # tokens and alternatives with details
         self._parts_left = request.parts
         self._cancelled_at = 0.0
         self._changed = Notifier()
@@ -89,7 +93,7 @@ class Mailbox:
         return self.ended_at - self._cancelled_at
 
     def is_overdue(self, now: float) -> bool:
-        """Return True if the oldest pending event has waited longer than `patience`.
+        """Return True if the oldest pending event has waited longer than `patience`, or too much is pending.
 
         Called after each delivery, so that the first call with a pending event has the time of its arrival.
 
@@ -100,15 +104,14 @@ class Mailbox:
             return False
         if self._pending_since is None:
             self._pending_since = now
-        return now - self._pending_since > self._patience
+        return now - self._pending_since > self._patience or self._unread > MOST_UNREAD
 
     def reset(self) -> None:
         """Discard all received events, so that the request can be sent again."""
         self.key = self.started_at = None
         self.replayed = True
         self.tally.reset()
-        self._events.clear()
-        self._pending_since = None
+        self._drop_events()
         self._vectors.clear()
         self._parts_left = self.request.parts
 
@@ -138,6 +141,7 @@ class Mailbox:
                 if self._passes(event, now, last=last):
                     return
                 self._events.append(event)
+                self._unread += sum(1 + len(detail.top) for detail in event.details)
             case Started():
                 self._started = True
                 self.started_at = now
@@ -163,8 +167,7 @@ class Mailbox:
         self.reason = reason
         self._error = error
         self._cancelled_at = now
-        self._events.clear()
-        self._pending_since = None
+        self._drop_events()
         self._changed.notify()
 
     async def accepted(self) -> tuple[int, ...]:
@@ -269,9 +272,14 @@ class Mailbox:
 
     def _drain(self) -> list[Text | Finished]:
         self._delivered = self._delivered or bool(self._events)
-        events, self._events = self._events, []
-        self._pending_since = None
+        events = self._events.copy()
+        self._drop_events()
         return events
+
+    def _drop_events(self) -> None:
+        self._events.clear()
+        self._pending_since = None
+        self._unread = 0
 
 
 def _whole(end: Finished, texts: Sequence[Text]) -> Finished:

@@ -6,10 +6,11 @@ import anyio
 import pytest
 
 from engine import Busy, EngineFault, RequestError, Sampling, SlowReader, Unavailable
+from engine.client import mailbox as mailbox_module
 from engine.client.exchange import Exchange
 from engine.client.mailbox import Mailbox
 from engine.client.queries import Queries
-from engine.events import Failed, Finished, FinishReason, Released, Started, Text, TokenDetail
+from engine.events import Alternative, Failed, Finished, FinishReason, Released, Started, Text, TokenDetail
 from engine.info import EngineMetrics
 from engine.protocol.codec import encode
 from engine.protocol.messages import Accepted, Answered, Cancel, EndReasoning, Generate, Inspected, Refused, ToEngine
@@ -362,6 +363,20 @@ async def test_patience_counts_from_the_oldest_event_that_was_not_taken(line: Li
         await mailbox.take()
     line.news(mailbox, END, now=100)
     assert line.cancels() == []
+
+
+async def test_a_reader_may_leave_only_so_many_details_unread(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox_module, "MOST_UNREAD", 5)
+    two = Text(0, "a", (TokenDetail(1, b"a", -1.0, (Alternative(2, b"b", -2.0),)),))
+    mailbox = line.open()
+    for _ in range(2):
+        line.news(mailbox, two, two, now=0)
+        assert line.cancels() == []
+        await mailbox.take()
+    line.news(mailbox, two, two, two, now=0)
+    assert len(line.cancels()) == 1
+    with pytest.raises(SlowReader):
+        await mailbox.take()
 
 
 async def test_a_request_without_streaming_has_no_reader_to_cut_off(line: Line) -> None:
