@@ -49,6 +49,11 @@ class CustomInputs(FormatParser):
         self._names = names
         self._input: _InputReader | None = None
 
+    @property
+    @override
+    def cut_call(self) -> int | None:
+        return self._parser.cut_call
+
     @override
     def feed(self, text: str) -> list[Delta]:
         return list(self._converted(self._parser.feed(text)))

@@ -51,6 +51,11 @@ Delta: TypeAlias = ContentDelta | ReasoningDelta | CallBegan | CallArguments
 class FormatParser(Protocol):
     """Parser for the text of one choice. Never raises; the joined deltas do not depend on how the text was split."""
 
+    @property
+    def cut_call(self) -> int | None:
+        """Index of the call in whose arguments the text ended; None before `finish`, and if they are whole."""
+        ...
+
     def feed(self, text: str) -> list[Delta]:
         """Append text, and return the deltas that are certain now."""
         ...

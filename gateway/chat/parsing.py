@@ -40,6 +40,11 @@ class _OneCall(FormatParser):
     def __init__(self, parser: FormatParser) -> None:
         self._parser = parser
 
+    @property
+    @override
+    def cut_call(self) -> int | None:
+        return 0 if self._parser.cut_call == 0 else None
+
     @override
     def feed(self, text: str) -> list[Delta]:
         return _first_call(self._parser.feed(text))

@@ -93,7 +93,10 @@ def keep(model: Model, seconds: float | None) -> None:
 async def _whole(terms: Terms[LineT], result: GenerationResult) -> Iterator[bytes]:
     (end,) = result.outcomes
     reader = MessageReader(terms.prompt)
-    pieces = reader.read(end.text) if terms.prompt is None else reader.pieces(await read_deltas(terms.prompt, end.text))
+    if terms.prompt is None:
+        pieces = reader.read(end.text)
+    else:
+        pieces = reader.pieces(await read_deltas(terms.prompt.parsing.parser(), end.text))
     return terms.last(joined(pieces), end.details, result.prompt_tokens, end)
 
 

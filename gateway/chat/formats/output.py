@@ -1,5 +1,7 @@
 """Output of a reader as deltas, with the whitespace around reasoning and calls removed."""
 
+import orjson
+
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 
@@ -12,12 +14,16 @@ class Output:
 
     calls: int
     """Number of calls that began."""
+    cut_call: int | None
+    """As in `FormatParser`."""
 
     def __init__(self) -> None:
         self.calls = 0
+        self.cut_call = None
         self._deltas: list[Delta] = []
         self._kind: type[ContentDelta | ReasoningDelta | CallArguments] = ContentDelta  # type of the parts
         self._parts: list[str] = []
+        self._arguments: list[str] = []  # of the last call
         self._text_kind: type[ContentDelta | ReasoningDelta] | None = None
         self._whitespace = ""
         self._fresh = True  # the current content or reasoning has only whitespace so far
@@ -42,10 +48,19 @@ class Output:
         self._deltas.append(CallBegan(self.calls, name))
         self.calls += 1
         self._text_kind, self._whitespace = None, ""
+        self._arguments.clear()
 
     def arguments(self, text: str) -> None:
         """Append JSON text to the arguments of the last call."""
         self._add(CallArguments, text)
+        self._arguments.append(text)
+
+    def cut(self) -> None:
+        """Note that the text ended in the last call: in its arguments, or in the markup behind them."""
+        try:
+            orjson.loads("".join(self._arguments))
+        except orjson.JSONDecodeError:
+            self.cut_call = self.calls - 1
 
     def take(self) -> list[Delta]:
         """Return the deltas since the last `take`."""

@@ -36,6 +36,11 @@ class ReaderParser(FormatParser):
         self._source, self._out = Source(), Output()
         self._reading = reader(self._source, self._out)
 
+    @property
+    @override
+    def cut_call(self) -> int | None:
+        return self._out.cut_call
+
     @override
     def feed(self, text: str) -> list[Delta]:
         self._source.push(text)
@@ -52,6 +57,11 @@ class ReaderParser(FormatParser):
 
 class TextParser(FormatParser):
     """Parser for text without reasoning and calls: all of it is content."""
+
+    @property
+    @override
+    def cut_call(self) -> None:
+        return None
 
     @override
     def feed(self, text: str) -> list[Delta]:
@@ -131,6 +141,7 @@ def attempt(
         yield from reader(source, out)
     except Malformed as error:
         if out.calls > began and isinstance(error, Truncated):
+            out.cut()
             source.commit()
             source.rest()
         source.rewind()

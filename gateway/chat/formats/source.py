@@ -120,12 +120,12 @@ class Source:
         """
         found = yield from self.follows(*texts)
         if found is None:
-            raise Truncated if self._ended and self._undecided(texts) else Malformed
+            raise Truncated if self.ends_in(*texts) else Malformed
         return found
 
     def closing(self, text: str) -> Reading[None]:
         """Skip `text`, or a prefix of it at the end, if it comes next. Models forget to close what they open."""
-        if (yield from self.follows(text)) is None and self._ended and self._undecided((text,)):
+        if (yield from self.follows(text)) is None and self.ends_in(text):
             self.rest()
 
     def until(self, markers: tuple[str, ...], emit: Emit) -> Reading[str | None]:
@@ -147,6 +147,10 @@ class Source:
     def finished(self) -> bool:
         """Return whether the text has ended and all of it was read."""
         return self._ended and self._at == len(self._text)
+
+    def ends_in(self, *texts: str) -> bool:
+        """Return whether the text has ended before or inside one of `texts`."""
+        return self._ended and self._undecided(texts)
 
     def _undecided(self, texts: tuple[str, ...]) -> bool:
         left = len(self._text) - self._at

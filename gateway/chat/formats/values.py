@@ -134,7 +134,7 @@ def _read_key(source: Source, emit: Emit, notation: Notation) -> Reading[None]:
         return
     key = (yield from source.word(_BARE_KEY)) if notation.bare_keys else ""
     if not key:
-        raise Truncated if source.finished() else Malformed
+        raise Truncated if source.ends_in(*notation.quotes) else Malformed
     emit(quoted(key))
 
 
@@ -193,4 +193,4 @@ def _read_scalar(source: Source, emit: Emit, notation: Notation) -> Reading[None
         emit(word)
     else:
         source.put_back(len(word))
-        raise Malformed
+        raise Truncated if source.ends_in(*notation.quotes) else Malformed

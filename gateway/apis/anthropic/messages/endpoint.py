@@ -41,8 +41,9 @@ class MessagesEndpoints:
             return EventStream(source, end=b"", framing=EVENTS)
         answer = await served.generations.run(caller, request, names, operation=Operation.CHAT)
         (end,) = answer.outcomes
-        content = content_of(await read_deltas(prompt, end.text), omits_thinking=options.omits_thinking)
-        stop = stop_of(end, options, called=any(map(_is_call, content)))
+        parser = prompt.parsing.parser()
+        content = content_of(await read_deltas(parser, end.text), omits_thinking=options.omits_thinking)
+        stop = stop_of(end, options, called=any(map(_is_call, content)) and parser.cut_call is None)
         return JsonReply(message(served.name, content, stop, usage(answer.prompt_tokens, end)))
 
     async def count(self, call: Call[PromptCall]) -> JsonReply[TokenCount]:

@@ -46,7 +46,7 @@ def usage(prompt_tokens: Sequence[int], end: Finished | None = None) -> DeltaUsa
 
 
 def stop_of(end: Finished, options: MessageOptions, *, called: bool) -> Stop:
-    """Return the reason for the end. A limit has priority over a call, which it may have cut."""
+    """Return the reason for the end. A limit has priority over calls. `called` if there are any, all of them whole."""
     sequence = end.stop if isinstance(end.stop, str) else None
     if end.reason is FinishReason.LENGTH:
         reached = end.tokens >= options.max_tokens

@@ -61,11 +61,10 @@ async def completion(
     if ids:
         whole["prompt_token_ids"] = ids[0]
     choices = zip(messages, answer.outcomes, strict=True)
-    return filled({**whole, **more}, array_of_pieces(_choice(options, message, end) for message, end in choices))
+    return filled({**whole, **more}, array_of_pieces(_choice(options, *read, end) for read, end in choices))
 
 
-def _choice(options: ChatOptions, message: ChatMessage, end: Finished) -> Iterator[bytes]:
-    called = "tool_calls" in message or "function_call" in message
+def _choice(options: ChatOptions, message: ChatMessage, called: bool, end: Finished) -> Iterator[bytes]:
     choice: ChatChoice = {
         "index": end.choice,
         "message": message,

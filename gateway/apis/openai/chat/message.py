@@ -16,20 +16,23 @@ def new_call_id() -> str:
 
 
 def finish_reason(end: Finished, *, called: bool, deprecated: bool) -> ChatFinishReason:
-    """Return the finish reason of a choice. The length limit has priority over a call, which may be cut."""
+    """Return the finish reason of a choice. The length limit has priority over a call.
+
+    `called` if there are calls, all of them whole, so that no client runs one that a stop string has cut.
+    """
     if end.reason is FinishReason.LENGTH or not called:
         return end.reason
     return "function_call" if deprecated else "tool_calls"
 
 
-async def read_message(prompt: ChatPrompt, text: str, *, deprecated: bool) -> ChatMessage:
-    """Return the message of a choice's whole text. With `deprecated`, a call becomes the old `function_call`.
+async def read_message(prompt: ChatPrompt, text: str, *, deprecated: bool) -> tuple[ChatMessage, bool]:
+    """Return the message of a choice's whole text, and True if it has calls, all of them whole.
 
-    Lets other tasks run while it reads a long text.
+    With `deprecated`, a call becomes the old `function_call`. Lets other tasks run while it reads a long text.
     """
-    collector = _Collector()
-    collector.add(await read_deltas(prompt, text))
-    return collector.message(deprecated=deprecated)
+    collector, parser = _Collector(), prompt.parsing.parser()
+    collector.add(await read_deltas(parser, text))
+    return collector.message(deprecated=deprecated), collector.called and parser.cut_call is None
 
 
 class _Collector:
@@ -40,6 +43,10 @@ class _Collector:
         self._reasoning: list[str] = []
         self._began: list[CallBegan] = []
         self._arguments: list[list[str]] = []
+
+    @property
+    def called(self) -> bool:
+        return bool(self._began)
 
     def add(self, deltas: Iterable[Delta]) -> None:
         for delta in deltas:

@@ -126,7 +126,8 @@ class _Choice:
 
     def end(self, event: Finished) -> Iterable[bytes]:
         """Return the last part, which has the finish reason."""
-        reason = finish_reason(event, called=self._called, deprecated=self._options.deprecated_calls)
+        called = self._called and self._parser.cut_call is None
+        reason = finish_reason(event, called=called, deprecated=self._options.deprecated_calls)
         return self._encoded({**self._part({}, reason), "stop_reason": event.stop}, self._take())
 
     def _take(self) -> list[TokenDetail]:

@@ -157,7 +157,8 @@ class ResponseAnswer:
             return [*self._output.close("incomplete"), self.last()]
         self._progress["status"] = "completed"
         self._progress["completed_at"] = int(time.time())
-        return [*self._output.close("completed"), self.last()]
+        whole = self._reader.cut_call is None
+        return [*self._output.close("completed" if whole else "incomplete"), self.last()]
 
     def _usage(self, input_tokens: int, end: Finished) -> ResponseUsage:
         written = input_tokens - end.cached if self._options.caches else 0

@@ -34,6 +34,11 @@ class TokenReader:
         self._pending: list[tuple[str, TokenDetail | None]] = []
         """Text without a delta yet, by token. None replaces a token that began in an earlier delta."""
 
+    @property
+    def cut_call(self) -> int | None:
+        """As in `FormatParser`."""
+        return self._parser.cut_call
+
     def feed(self, text: str, tokens: Sequence[TokenDetail]) -> list[TracedDelta]:
         """Add the next text and its tokens. Return the deltas that are complete now."""
         found: list[TracedDelta] = []

@@ -146,6 +146,6 @@ def test_each_vector_is_a_piece(encoding: str) -> None:
 @pytest.mark.anyio
 async def test_a_long_text_is_read_in_pieces() -> None:
     text = "a b c" * CHARACTERS_PER_PIECE
-    message, turns = await with_turns(read_message(PROMPT, text, deprecated=False))
+    (message, _), turns = await with_turns(read_message(PROMPT, text, deprecated=False))
     assert message["content"] == text
     assert turns >= 4

@@ -85,6 +85,23 @@ def _cuts(text: str) -> list[list[str]]:
     return ways
 
 
+def _arguments(deltas: Sequence[Delta]) -> list[str]:
+    """Return the arguments of each call."""
+    texts = ["" for delta in deltas if isinstance(delta, CallBegan)]
+    for delta in deltas:
+        if isinstance(delta, CallArguments):
+            texts[delta.index] += delta.text
+    return texts
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_text_has_the_same_deltas_at_any_cut(case: Case) -> None:
     chosen = choose(TEMPLATES[case.family])
@@ -101,6 +118,16 @@ def test_a_truncated_text_has_a_prefix_of_the_deltas(case: Case) -> None:
         before = joined(parser.feed(case.text[:length]))
         whole = parse(chosen, [case.text[:length], case.text[length:]], thinking=case.thinking)
         assert _begins(before, whole), (case.text[:length], before)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if all(map(_is_json, _arguments(case.deltas)))], ids=str)
+def test_a_call_is_cut_if_the_text_ends_in_its_arguments(case: Case) -> None:
+    chosen = choose(TEMPLATES[case.family])
+    for length in range(len(case.text) + 1):
+        parser = chosen.parser(tools=SIGNATURES, thinking=case.thinking)
+        deltas = [*parser.feed(case.text[:length]), *parser.finish()]
+        cut = [index for index, text in enumerate(_arguments(deltas)) if not _is_json(text)]
+        assert parser.cut_call == (cut[0] if cut else None), case.text[:length]
 
 
 def _begins(before: Sequence[Delta], whole: Sequence[Delta]) -> bool:

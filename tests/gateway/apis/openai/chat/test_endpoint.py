@@ -187,6 +187,29 @@ async def test_the_finish_reason_of_a_cut_call_is_length(stream: bool) -> None:
     assert (last["choices"][0] if stream else last)["finish_reason"] == "length"
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (CALL[: CALL.index("1")], "stop"),
+        (f"{CALL}\n{CALL[: CALL.index('1')]}", "stop"),
+        (CALL.removesuffix("}\n</tool_call>"), "tool_calls"),
+    ],
+)
+async def test_a_call_whose_arguments_a_stop_string_has_cut_is_no_reason_to_call(
+    text: str, reason: str, stream: bool
+) -> None:
+    *_, last = await ask(says(text), tools=[ADD], stream=stream)
+    assert (last["choices"][0] if stream else last)["finish_reason"] == reason
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_only_the_first_call_counts_without_parallel_calls(stream: bool) -> None:
+    text = f"{CALL}\n{CALL[: CALL.index('1')]}"
+    *_, last = await ask(says(text), tools=[ADD], parallel_tool_calls=False, stream=stream)
+    assert (last["choices"][0] if stream else last)["finish_reason"] == "tool_calls"
+
+
 async def test_a_deprecated_function_request_gets_a_function_call() -> None:
     functions = [{"name": "add"}]
     (choice,) = await ask(says(CALL), functions=functions)

@@ -174,6 +174,11 @@ async def test_calls_are_items() -> None:
     assert first["call_id"] != second["call_id"]
 
 
+async def test_a_call_that_a_stop_string_has_cut_is_incomplete() -> None:
+    first, second = (await ask(chatting(answering(CALL + "\n" + CALL[:-20])), tools=[TOOL]))["output"]
+    assert (first["status"], second["status"]) == ("completed", "incomplete")
+
+
 async def test_an_unreadable_call_is_text() -> None:
     (message,) = (await ask(chatting(answering("<tool_call>{oh")), tools=[TOOL]))["output"]
     assert item_text(message) == "<tool_call>{oh"
