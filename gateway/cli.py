@@ -182,8 +182,10 @@ def _read_file(path: Path) -> dict[str, object]:
         if name == TABLES and isinstance(value, dict):
             values[name] = _tables(path, value)
             continue
-        if name not in flag_fields() or isinstance(value, dict):
+        if name not in flag_fields():
             raise SettingsError(f"unknown key {key!r} in {path}")
+        if isinstance(value, dict):
+            raise SettingsError(f"{key} in {path}: should be a value in quotes, and no table")
         # Converted to text, so that `true` is not a number and values are parsed like those of flags.
         values[name] = [str(item) for item in value] if isinstance(value, list) else str(value)
     return values

@@ -38,10 +38,13 @@ def table_texts(tables: Mapping[str, Any]) -> dict[str, Any]:
     """Return the tables of the TOML file with names of fields and texts of values, as those of flags.
 
     Raises:
-        ValueError: there is something else than tables.
+        ValueError: there is something else than tables, or a table inside one of them.
     """
     if not all(isinstance(table, dict) for table in tables.values()):
         raise ValueError("models: each model is a table, [models.NAME]")
+    for name, table in tables.items():
+        if inner := [key for key, value in table.items() if isinstance(value, dict)]:
+            raise ValueError(f"models.{name}.{inner[0]}: should be a value in quotes, and no table")
     return {
         name: {
             key.replace("-", "_"): [str(item) for item in value] if isinstance(value, list) else str(value)

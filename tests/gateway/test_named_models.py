@@ -179,5 +179,11 @@ def test_a_model_that_is_no_table_is_refused(tmp_path: Path) -> None:
     assert "each model is a table" in complaint("--config", tables(tmp_path, "[models]\na = 'x.gguf'\n"))
 
 
+def test_a_table_in_a_model_is_no_value(tmp_path: Path) -> None:
+    text = f"[models.a]\nfile = '{gguf(tmp_path, 'a.gguf')}'\nchat-template-kwargs = {{a = 1}}\n"
+    reason = "models.a.chat-template-kwargs: should be a value in quotes, and no table"
+    assert complaint("--config", tables(tmp_path, text)).endswith(reason)
+
+
 def test_idleness_unloads_a_single_model_too(tmp_path: Path) -> None:
     assert settings("--model", gguf(tmp_path, "a.gguf"), "--idle-unload", "60").on_demand
