@@ -60,7 +60,9 @@ def serve_locally(settings: Settings) -> None:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stop)
         _deploy(app)
-        logger.info("listening on http://%s:%d, replicas: %d", settings.host, settings.port, settings.replicas)
+        scheme = "http" if settings.tls_certificate is None else "https"
+        url = f"{scheme}://{settings.host}:{settings.port}"
+        logger.info("listening on %s, replicas: %d", url, settings.replicas)
         asked.wait()
         stop_application()
         serve.shutdown()

@@ -48,11 +48,13 @@ class ModelShare:
 
 
 def check_for_cluster(settings: Settings) -> None:
-    """Check that no setting would be ignored, also none of one model.
+    """Check that no setting would be ignored, also none of one model, and that Ray's proxy can have the others.
 
     Raises:
         ClusterSettingsError: one would be.
     """
+    if "," in settings.host:
+        raise ClusterSettingsError("--host has one address in a cluster")
     of_models = [model.settings for model in settings.served]
     for name in _IGNORED:
         values = (getattr(one, name, None) for one in (settings, *of_models))

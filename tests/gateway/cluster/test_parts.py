@@ -70,7 +70,14 @@ def test_a_model_of_the_hub_on_this_machine_is_reserved_the_memory_of_its_file(
 
 
 @pytest.mark.parametrize(
-    "flags", [("--unix-socket", "x"), ("--metrics-port", "1"), ("--idle-unload", "9"), ("--prefix-secret", "s" * 16)]
+    "flags",
+    [
+        ("--unix-socket", "x"),
+        ("--metrics-port", "1"),
+        ("--idle-unload", "9"),
+        ("--prefix-secret", "s" * 16),
+        ("--host", "127.0.0.1,127.0.0.2"),
+    ],
 )
 def test_a_setting_without_effect_in_a_cluster_is_refused(flags: tuple[str, ...]) -> None:
     with pytest.raises(ClusterSettingsError, match=flags[0]):
