@@ -48,7 +48,7 @@ class ModelShare:
 
 
 def check_for_cluster(settings: Settings) -> None:
-    """Check that no setting would be ignored, also none of one model, and that Ray's proxy can have the others.
+    """Check that no setting, of all models or of one, would be ignored, and that Ray's proxy can have the address.
 
     Raises:
         ClusterSettingsError: one would be.

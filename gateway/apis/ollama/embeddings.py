@@ -91,7 +91,7 @@ class EmbeddingsEndpoints:
         self._models = models
 
     async def embed(self, call: Call[EmbedCall]) -> JsonReply[Embedded]:
-        """Return one embedding per input, in order; none for one empty text."""
+        """Return one embedding per input, in order; an empty list for one empty text."""
         began, asked = call.caller.exchange.began_at, call.prepared
         result, loaded = await self._embed(call)
         vectors = (
