@@ -5,7 +5,7 @@ import ipaddress
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def listen_all(address: tuple[str, int] | None, unix_socket: Path | None) -> lis
     try:
         for host in map(str.strip, hosts.split(",") if hosts else ()):
             where = f"{host} port {port}"
-            sockets += listen(host, port)
+            sockets += listen(host, port, {sock.getsockname()[0] for sock in sockets})
             port = sockets[0].getsockname()[1]
         if unix_socket is not None:
             where = str(unix_socket)
@@ -62,12 +62,13 @@ def listen_all(address: tuple[str, int] | None, unix_socket: Path | None) -> lis
     return sockets
 
 
-def listen(host: str, port: int) -> list[socket.socket]:
+def listen(host: str, port: int, others: Collection[str] = ()) -> list[socket.socket]:
     """Listen on every address of `host`, with the same port for all. May wait for the resolver.
 
     Args:
         host: A name or an address. Addresses that this machine does not have are skipped if it has another of them.
         port: 0 chooses a free port.
+        others: Addresses to leave out, because other sockets listen on them.
 
     Returns:
         The listening sockets, one for each address.
@@ -82,6 +83,8 @@ def listen(host: str, port: int) -> list[socket.socket]:
     sockets: list[socket.socket] = []
     missing: OSError | None = None
     for family, address in dict.fromkeys((entry[0], str(entry[4][0])) for entry in found):
+        if address in others:
+            continue
         try:
             sock = socket.create_server((address, port), family=family, backlog=BACKLOG)
         except OSError as error:

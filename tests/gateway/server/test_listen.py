@@ -31,6 +31,14 @@ def test_several_addresses_have_the_same_port() -> None:
     assert (len(sockets), len(ports)) == (2, 1)
 
 
+def test_an_address_that_two_names_have_is_listened_on_once() -> None:
+    sockets = listen_all(("localhost, 127.0.0.1, localhost", 0), None)
+    addresses = [sock.getsockname()[0] for sock in sockets]
+    close(sockets)
+    assert addresses.count("127.0.0.1") == 1
+    assert len(set(addresses)) == len(addresses)
+
+
 def test_an_ipv6_address_is_shown_in_brackets() -> None:
     class Fake:
         family = socket.AF_INET6
