@@ -330,6 +330,8 @@ def test_each_lane_has_its_own_queue_limit() -> None:
     engine.send()
     with pytest.raises(Busy):
         engine.send()
+    with pytest.raises(Busy):
+        engine.loop.check_room(engine.errands, "")
     engine.generate()
     engine.embed()
 

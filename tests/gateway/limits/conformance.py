@@ -111,6 +111,18 @@ async def the_counted_prompt_replaces_the_estimate(bench: Bench) -> None:
             assert (await bench.refusal(key, 1)).param == "tokens_per_minute"
 
 
+async def the_counted_prompt_replaces_what_the_estimate_reserves_of_budgets(bench: Bench) -> None:
+    key = key_with(tokens_per_day=1000, tokens_per_month=2000)
+    async with bench.opened(key, 900, prompt_tokens=10) as reservation:
+        reservation.correct(300)
+        await bench.settled()
+        assert await bench.left(key, 1000) == 700
+        assert await bench.left(key, 2000, "tokens_per_month") == 1700
+    await bench.settled()
+    assert await bench.left(key, 1000) == 990
+    assert await bench.left(key, 2000, "tokens_per_month") == 1990
+
+
 async def a_bound_that_was_too_low_is_charged_in_full(bench: Bench) -> None:
     key = key_with(tokens_per_minute=100, tokens_per_day=1000)
     await bench.use(key, 10, prompt_tokens=200)
@@ -234,6 +246,7 @@ CASES: tuple[Case, ...] = (
     tokens_are_reserved_while_a_request_runs_and_then_settled,
     a_bound_beyond_a_limit_is_admitted_alone,
     the_counted_prompt_replaces_the_estimate,
+    the_counted_prompt_replaces_what_the_estimate_reserves_of_budgets,
     a_bound_that_was_too_low_is_charged_in_full,
     requests_at_once_are_limited,
     an_exhausted_budget_of_a_day_is_no_reason_to_retry,

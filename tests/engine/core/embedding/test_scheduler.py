@@ -213,6 +213,7 @@ def test_without_an_embedder_every_request_fails() -> None:
     driver.add(2, 5)
     driver.plan()
     driver.scheduler.fail_all("no memory")
+    assert not driver.scheduler.in_step.abandoned, "no step runs any more"
     assert driver.plan() == ()
     assert driver.news == {key: [Failed("no memory", "engine_failed")] for key in (1, 2)}
     assert not driver.scheduler.busy
