@@ -141,6 +141,19 @@ async def test_a_cancelled_wait_takes_nothing() -> None:
     assert budget.used == LARGE
 
 
+async def test_a_body_that_waits_no_more_delays_no_other_until_its_release() -> None:
+    budget = BodyBudget(limit=LARGE)
+    holder, leaving, next_one = Body(budget), Body(budget), Body(budget)
+    await holder.grow(FREE + LARGE)
+    async with growing(leaving, FREE + LARGE):
+        pass
+    async with growing(next_one, FREE + LARGE) as granted:
+        holder.release()
+        await anyio.wait_all_tasks_blocked()
+        assert granted.is_set()
+    assert leaving.charged == 0
+
+
 # Over sockets
 
 
