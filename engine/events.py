@@ -1,8 +1,10 @@
 """Events and metrics that the engine sends: a closed set of immutable types."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from itertools import chain
+from typing import Self, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -127,6 +129,12 @@ class Finished(_Event, frozen=True):
     """`seq_id` of the slot that it held last."""
     reasoning: int = 0
     """Number of generated tokens inside the reasoning, without those of its tags, if the request has its place."""
+
+    def after(self, texts: Sequence[Text]) -> Self:
+        """Return the end with the choice's earlier texts before its own."""
+        text = "".join([*(part.text for part in texts), self.text])
+        details = chain(*(part.details for part in texts), self.details)
+        return msgspec.structs.replace(self, text=text, details=tuple(details))
 
 
 class Failed(_Event, frozen=True):

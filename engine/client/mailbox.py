@@ -1,10 +1,7 @@
 """State of one request in flight: its pending events and its outcome."""
 
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable
 from typing import TypeAlias
-
-from msgspec import structs
 
 from engine.client.measurements.histogram import Histogram
 from engine.client.measurements.tally import Tally
@@ -225,7 +222,7 @@ class Mailbox:
         for text in (event for event in events if isinstance(event, Text)):
             texts.setdefault(text.choice, []).append(text)
         ends = sorted((event for event in events if isinstance(event, Finished)), key=lambda end: end.choice)
-        return tuple(_whole(end, texts.get(end.choice, ())) for end in ends)
+        return tuple(end.after(texts[end.choice]) if end.choice in texts else end for end in ends)
 
     async def vectors(self) -> tuple[bytes, ...]:
         """Wait for the vector of every input and return the vectors in order.
@@ -280,12 +277,3 @@ class Mailbox:
         self._events.clear()
         self._pending_since = None
         self._unread = 0
-
-
-def _whole(end: Finished, texts: Sequence[Text]) -> Finished:
-    """Return the end of a choice with its earlier texts."""
-    if not texts:
-        return end
-    parts: list[Text | Finished] = [*texts, end]
-    details = tuple(chain.from_iterable(part.details for part in parts))
-    return structs.replace(end, text="".join(part.text for part in parts), details=details)
