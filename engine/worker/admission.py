@@ -92,6 +92,9 @@ def _check_numbers(request: GenerationRequest, model: Model) -> None:
     check_ids([token for token, _ in request.sampling.logit_bias], model.info.vocabulary, "logit_bias")
     check_ids(request.stop_tokens, model.info.vocabulary, "stop_token_ids")
     _check_adapters(request, model)
+    if request.max_tokens is not None and request.sampling.min_tokens > request.max_tokens:
+        message = f"min_tokens {request.sampling.min_tokens} is more than the maximum of {request.max_tokens} tokens"
+        raise RequestError(message, param="min_tokens", code="invalid_value")
 
 
 def _check_finite(sampling: Sampling) -> None:

@@ -87,12 +87,13 @@ class Engine(RuleBasedStateMachine):
                 "priority": st.sampled_from([None, -1, 1]),
                 "echo": st.booleans(),
                 "logprobs": st.sampled_from([None, None, None, 2]),
-                "sampling": st.builds(Sampling, min_tokens=st.integers(0, 4)),
+                "min_tokens": st.integers(0, 4),
             }
         ),
     )
     def add(self, texts: list[str], turns: tuple[int, ...], n: int, max_tokens: int, fields: dict[str, Any]) -> int:
-        fields = {**fields, "n": n, "max_tokens": max_tokens}
+        sampling = Sampling(min_tokens=min(fields.pop("min_tokens"), max_tokens))
+        fields = {**fields, "n": n, "max_tokens": max_tokens, "sampling": sampling}
         cut = [PromptText(text, (), tuple(at for at in turns if at < len(text))) for text in texts]
         key = self.driver.add(*cut, **fields)
         self.asked[key] = request(*texts, **fields)

@@ -94,6 +94,14 @@ def test_an_echo_with_too_many_details_is_refused(
     assert raised is None or (raised.value.param, raised.value.code) == ("logprobs", "too_large")
 
 
+@pytest.mark.parametrize("most", [None, 3, 2])
+def test_a_minimum_of_tokens_above_the_maximum_is_refused(model: CountingModel, most: int | None) -> None:
+    admitted = admit(1, request("x", max_tokens=most, sampling=Sampling(min_tokens=3)), model)
+    with pytest.raises(RequestError, match="min_tokens 3") if most == 2 else nullcontext() as raised:
+        at_once(admitted)
+    assert raised is None or (raised.value.param, raised.value.code) == ("min_tokens", "invalid_value")
+
+
 def test_a_prompt_with_plain_parts_is_tokenised_in_parts(model: CountingModel) -> None:
     group = at_once(admit(1, request().replaced(prompts=(PromptText("<end>a<end>", ((5, 11),)),)), model))
     assert group.waiting[0].tokens == [END, *b"a<end>"]
