@@ -122,9 +122,7 @@ class PrefixFileService:
             self._report(FileGone(file.name))
             return
         self._warned = False
-        for name in removed:
-            self._report(FileGone(name))
-        self._report(FileWritten(written))
+        self._report(FileWritten(written, tuple(removed)))
 
     def _read(self, read: "_Read", timer: threading.Timer) -> State:
         began = time.perf_counter()

@@ -1,5 +1,8 @@
 """Fake directory of prefixes: in memory, and as slow as a test wants."""
 
+import sys
+from collections.abc import Iterator
+
 from engine.core.kv.prefix_file import FileGone, FileRead, FileReport, FileWritten, PrefixFile
 from engine.request import AdapterSet
 
@@ -16,6 +19,8 @@ class FakeFiles:
         """The files by their names."""
         self.fails = False
         """True to fail every write and read."""
+        self.room = sys.maxsize
+        """Maximum number of cells. The files that were written first are removed for others."""
         self.reports: list[FileReport] = []
         """The reports that wait."""
         self.written = 0
@@ -31,7 +36,7 @@ class FakeFiles:
         self.written += len(cells)
         self.tokens[file.name], self.known[file.name] = cells.copy(), file
         self.computed_by[file.name] = adapters
-        self.reports.append(FileWritten(file))
+        self.reports.append(FileWritten(file, tuple(self._remove_surplus())))
 
     def read(self, file: PrefixFile, key: int) -> None:
         """Read a file."""
@@ -45,6 +50,13 @@ class FakeFiles:
         self.tokens.pop(name, None)
         self.computed_by.pop(name, None)
         self.known.pop(name, None)
+
+    def _remove_surplus(self) -> Iterator[str]:
+        """Remove files until the others have room. Yield their names."""
+        while sum(map(len, self.tokens.values())) > self.room:
+            name = next(iter(self.tokens))
+            self.delete(name)
+            yield name
 
     def take_reports(self) -> list[FileReport]:
         """Return the reports that wait."""

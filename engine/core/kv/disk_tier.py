@@ -28,12 +28,16 @@ class DiskTier:
 
     Cells are written when they are saved to host memory, and when the engine is idle. A file that is read becomes an
     entry of the store, so that its cells are reused like others.
+
+    Where the directory has no room for all slots, an idle engine would write one after another for ever, each in place
+    of another one. So it writes no more once files were removed, until `resume`.
     """
 
     def __init__(self, store: PrefixStore, files: PrefixFiles | None, traits: ModelTraits) -> None:
         self._store = store
         self._files = files
         self._traits = traits
+        self._full = False
 
     @property
     def enabled(self) -> bool:
@@ -49,7 +53,7 @@ class DiskTier:
 
     def spill_idle(self, slots: Iterable[Slot]) -> Iterator[FileChange]:
         """Write the cached cells of one slot, with their checkpoints, if any are worth it and no write is under way."""
-        if self._files is None or self._files.writing:
+        if self._files is None or self._files.writing or self._full:
             return
         by_use = sorted((slot for slot in slots if slot.cached), key=lambda slot: -slot.used)
         slot = next((slot for slot in by_use if self._files.is_worth_writing(slot.prefix)), None)
@@ -58,6 +62,10 @@ class DiskTier:
             self._files.begin(file)
             yield SpillSlot(file, slot.seq_id)
             yield from self._spill_checkpoints(self._files, slot.prefix)
+
+    def resume(self) -> None:
+        """Write again while the engine is idle, because a sequence starts."""
+        self._full = False
 
     def fetch(self, slots: Iterable[Slot], wanted: Prefix, have: int) -> list[CellChange]:
         """Read files that give many more reusable cells than those in memory. Return the changes, evictions first."""
@@ -78,7 +86,10 @@ class DiskTier:
         if self._files is None:
             return []
         match report:
-            case FileWritten(file):
+            case FileWritten(file, removed):
+                self._full = self._full or bool(removed)
+                for name in removed:
+                    self._files.remove(name)
                 return [self._discard(self._files, name) for name in self._files.add(file)]
             case FileGone(name):
                 self._files.remove(name)

@@ -97,6 +97,7 @@ class KVLedger:
         self._save(slot, stays=shared)
         shared = self._keep(slot, kept)
         self._hand_over(slot, sequence)
+        self.disk.resume()
         sequence.begin_at(shared)
         self.reused += shared
 

@@ -72,6 +72,8 @@ class FileWritten:
 
     file: PrefixFile
     """The file."""
+    removed: tuple[str, ...] = ()
+    """Names of the files that were removed, so that there was room for it."""
 
 
 @dataclass(frozen=True, slots=True)

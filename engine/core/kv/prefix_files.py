@@ -29,7 +29,8 @@ class PrefixFiles:
         """Start without files.
 
         Args:
-            context: tokens of a slot. Longer prefixes, of an earlier start with larger slots, are not used.
+            context: tokens of a slot. Longer prefixes, of an earlier start with larger slots, are neither used nor
+                written.
             can_trim: whether a prefix serves shorter ones too, so that it replaces them.
         """
         self._context = context
@@ -60,6 +61,8 @@ class PrefixFiles:
 
     def is_worth_writing(self, prefix: Prefix) -> bool:
         """Return whether a prefix has enough tokens that are in no file."""
+        if prefix.size > self._context:  # put back from a saved slot
+            return False
         near = [*self._index.find(prefix), *self._writing.values()]
         known = max((file.prefix.common(prefix) for file in near if not file.partial), default=0)
         return prefix.size - known >= max(WORTH_WRITING, prefix.size // GROWTH)

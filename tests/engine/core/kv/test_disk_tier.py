@@ -184,10 +184,24 @@ def file(tokens: int) -> PrefixFile:
     return file_for(Prefix(list(range(tokens)), tokens, ""), bytes_of(tokens))
 
 
-def test_a_prefix_longer_than_a_slot_is_not_used() -> None:
-    files = PrefixFiles(100, can_trim=True)
-    files.add(file(101))
-    assert list(files.find(file(101).prefix)) == []
+def test_a_prefix_longer_than_a_slot_is_neither_used_nor_written() -> None:
+    files = PrefixFiles(300, can_trim=True)
+    files.add(file(301))
+    assert list(files.find(file(301).prefix)) == []
+    assert not files.is_worth_writing(file(301).prefix), "it would be written again and again"
+    assert files.is_worth_writing(file(300).prefix)
+
+
+@pytest.mark.parametrize("kind", [TRIMS, *KINDS.values()], ids=["trims", *KINDS])
+def test_an_idle_engine_does_not_write_slots_in_turns_where_the_disk_has_no_room(kind: dict[str, bool]) -> None:
+    driver = driven(kind, slots=3)
+    driver.run.files.room = 4 * WORTH_WRITING
+    for seed in range(3):
+        computed(driver, words(seed, 3 * WORTH_WRITING))
+    written = driver.run.files.written
+    assert written < 3 * 3 * 4 * WORTH_WRITING
+    computed(driver, words(3, 3 * WORTH_WRITING))
+    assert driver.run.files.written > written, "the next request is written"
 
 
 def test_a_file_is_read_if_that_takes_less_time_than_computing() -> None:
