@@ -8,6 +8,8 @@ SMALLEST = 64
 UNHURRIED = 256
 """Tokens of a step that delays no other sequence. Larger ones gain a few percent of speed, but an abort takes longer:
 llama.cpp checks for it between two matrix products."""
+_PATIENCE = 10.0
+"""Seconds of a step that delays no other sequence. One of a minute looks like an engine that hangs, and ends it."""
 LARGEST = 2048
 """Tokens. The default of the maximum of one call to llama.cpp."""
 _MEASURABLE = 32  # tokens
@@ -79,8 +81,11 @@ class PromptBudget:
             steps: number of prompt steps for which other sequences wait. They share the target time.
         """
         rate = self._rate(depth // _BAND)
-        fitting = self._smallest if rate is None else int(rate * self._target / steps)
-        return min(self._largest, max(fitting - fitting % self._tile, self._smallest if hurried else UNHURRIED))
+        if rate is None:
+            return min(self._largest, self._smallest)
+        fitting = int(rate * self._target / steps)
+        least = self._smallest if hurried else max(min(UNHURRIED, int(rate * _PATIENCE)), self._smallest)
+        return min(self._largest, max(fitting - fitting % self._tile, least))
 
     def _rate(self, band: int) -> float | None:
         """Return tokens a second in a band, or in the nearest one with a measurement."""

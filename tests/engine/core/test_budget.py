@@ -14,7 +14,14 @@ from tests.engine.driver import Driver
 def test_an_unmeasured_budget_is_the_smallest_efficient_pass() -> None:
     budget = PromptBudget(0.25, smallest=16)
     assert budget.tokens(hurried=True) == 16
-    assert budget.tokens(hurried=False) == UNHURRIED
+    assert budget.tokens(hurried=False) == 16
+
+
+@pytest.mark.parametrize(("seconds", "tokens"), [(0.5, UNHURRIED), (32.0, 20), (64.0, 16)])
+def test_a_pass_that_delays_no_other_is_large_but_takes_seconds_only(seconds: float, tokens: int) -> None:
+    budget = PromptBudget(0.25, smallest=16)
+    budget.observe(64, seconds)
+    assert budget.tokens(hurried=False) == tokens
 
 
 def test_the_pass_fits_the_target_at_the_speed_of_its_depth() -> None:

@@ -166,7 +166,7 @@ def test_prompts_that_take_longer_than_decode_steps_have_steps_of_their_own(
     model = tiled(slots=8)
     driver = Driver(model, Weightless(model, decode))
     driver.scheduler = Scheduler(driver.ledger, step_target=60.0, queue_limit=8)
-    driver.add("measured" * 20, max_tokens=1000)
+    driver.add("measured" * 8, max_tokens=1000)
     for _ in range(5):
         driver.step()
     keys = [driver.add(letter * 200, max_tokens=1) for letter in "abcd"]

@@ -70,8 +70,8 @@ def test_two_conversations_in_turn_do_not_evict_each_other() -> None:
 def test_a_prefix_in_use_by_a_running_neighbour_is_copied() -> None:
     driver = Driver(FakeModel(slots=2, context=2048))
     driver.add(PREFIX, max_tokens=500)
-    driver.step()
-    driver.step()
+    for _ in range(3):
+        driver.step()
     before = driver.scheduler.metrics().prompt_tokens
     key = driver.add(PREFIX + "xyz", max_tokens=1)
     while key not in driver.news or not isinstance(driver.last(key), Finished):
@@ -107,7 +107,7 @@ def test_a_prefix_is_taken_from_a_leader_that_ended_before_its_slot_is_given_awa
 
 def test_no_sequence_waits_for_a_prefix_where_parts_cannot_be_reused() -> None:
     driver = Driver(FakeModel(slots=3, context=1024, can_trim=False))
-    driver.add(PREFIX[:50], n=3, max_tokens=1)
+    driver.add(PREFIX[:20], n=3, max_tokens=1)
     plan = driver.step()
     assert plan is not None
     assert len(plan.chunks) == 3

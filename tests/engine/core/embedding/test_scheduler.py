@@ -95,10 +95,10 @@ def test_a_long_text_takes_several_passes_where_it_may_be_split() -> None:
 
 
 def test_a_text_that_may_not_be_split_waits_for_a_pass_of_its_own() -> None:
-    driver = Driver(FakeEmbedder(rows=100, cells=100, splits=False))
-    driver.add(1, 40, 60, 1)
+    driver = Driver(FakeEmbedder(rows=60, cells=60, splits=False))
+    driver.add(1, 40, 20, 1)
     driver.drain()
-    assert driver.embedder.passes == [[(0, 40), (1, 60)], [(0, 1)]]
+    assert driver.embedder.passes == [[(0, 40), (1, 20)], [(0, 1)]]
 
 
 def test_a_pass_that_neighbours_wait_for_is_no_larger_than_the_target_allows() -> None:
