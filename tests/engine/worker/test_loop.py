@@ -409,6 +409,60 @@ def test_a_pass_whose_rows_have_all_ended_is_aborted() -> None:
     assert not any(aborted[:-1])
 
 
+def ahead() -> Engine:
+    """Return an engine with one generation, whose next step is known."""
+    engine = Engine()
+    engine.decode()
+    while engine.loop._following is None:
+        engine.step()
+    engine.passes = ""
+    return engine
+
+
+def test_a_job_between_steps_comes_after_the_known_step() -> None:
+    engine = ahead()
+    done: list[str] = []
+
+    def job() -> bool:
+        done.append(engine.passes)
+        return True
+
+    engine.loop.between_steps(job)
+    engine.step(2)
+    assert done == ["D"]
+
+
+def test_no_step_follows_a_stop_also_where_steps_cannot_be_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = ahead()
+    monkeypatch.setattr(engine.runner, "abort", lambda: None)
+
+    def stop(_plan: StepPlan) -> None:
+        engine.passes += "D"
+        engine.loop.stop()
+
+    engine.runner.on_pass = stop
+    engine.loop.run()
+    assert engine.passes == "D"
+
+
+@pytest.mark.parametrize("by", ["a stop", "a cancel"])
+def test_a_planned_step_is_dropped_by(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    key = engine.generate()
+
+    def interrupt(*_: object) -> None:
+        monkeypatch.undo()
+        if by == "a stop":
+            engine.loop.stop()
+        else:
+            engine.loop.cancel(key)
+
+    monkeypatch.setattr(engine.loop, "_publish", interrupt)  # called between the plan and the step
+    engine.step()
+    assert engine.passes == ""
+    assert not engine._generations.scheduler.in_step.abandoned
+
+
 def test_work_for_a_slot_sleeps_while_its_sequence_waits_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     prompt = "a long beginning " * 30
     earlier = Driver(FakeModel(slots=2, context=2048), store_budget=10**6, on_disk=True)
