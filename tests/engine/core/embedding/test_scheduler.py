@@ -169,6 +169,16 @@ def test_a_cancel_of_a_running_request_is_answered_when_its_cells_are_dropped() 
     assert driver.news[2] == [Embedded(0, vector_of([2] * 100))]
 
 
+def test_a_cancelled_request_costs_what_was_computed_and_waits_no_more() -> None:
+    driver = Driver(FakeEmbedder(rows=64, cells=200, texts=3, splits=True))
+    driver.add(1, 150, 20, 150)
+    (chunk,) = driver.step()
+    assert (chunk.text.charged, driver.metrics().embedding_waiting) == (150, 3)
+    driver.cancel(1)
+    assert (chunk.text.charged, driver.metrics().embedding_waiting) == (64, 0)
+    driver.drain()
+
+
 def test_a_pass_is_abandoned_when_all_its_requests_are_cancelled() -> None:
     driver = Driver()
     driver.add(1, 5)
