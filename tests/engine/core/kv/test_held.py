@@ -106,6 +106,17 @@ def test_an_erased_slot_holds_nothing() -> None:
     assert held(driver) == []
 
 
+def test_what_an_erased_slot_held_is_not_held_in_host_memory_either() -> None:
+    driver = driver_of(slots=1, store_budget=10**6)
+    for label, letter in enumerate("aba"):
+        driver.add(letter * 200, label=label)
+        driver.drain()
+    assert [prefix.label for prefix in held(driver)] == [2, 0, 1]
+    driver.ledger.erase(driver.ledger.slots[0])
+    assert [prefix.label for prefix in held(driver)] == [1]
+    driver.step()
+
+
 def test_an_empty_slot_that_is_erased_is_like_no_saved_prefix() -> None:
     driver = Driver(FakeModel(slots=2, context=512), store_budget=10**6)
     for letter in "abc":

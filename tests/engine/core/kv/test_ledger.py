@@ -43,6 +43,16 @@ def test_no_slot_is_leased_twice() -> None:
         ledger.release(first, keep=False)
 
 
+def test_a_sequence_gets_the_slot_that_it_names_if_that_is_free() -> None:
+    ledger = KVLedger(3, FakeModel().traits)
+    held = [Sequence(request("p", slot=2), 0, [1, 2, 3], 8) for _ in range(2)]
+    for sequence in held:
+        ledger.lease(sequence)
+    assert held[0].seq_id == 2
+    assert held[1].seq_id in {0, 1}
+    assert ledger.free == 1
+
+
 def test_a_cancelled_sequence_leaves_no_cells() -> None:
     ledger = KVLedger(2, FakeModel().traits)
     leased = hold(ledger)
