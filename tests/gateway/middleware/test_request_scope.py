@@ -1,5 +1,7 @@
 """The scope of one request: body, id, deadline, hang-up."""
 
+import math
+
 import anyio
 import anyio.lowlevel
 import orjson
@@ -208,6 +210,23 @@ async def test_a_deadline_before_the_head_is_504() -> None:
         assert (answer.status, error_of(answer)["code"]) == (504, "deadline_exceeded")
         assert answer.headers["x-should-retry"] == "false"
     assert probe.closing.reason == "the request's deadline passed"
+
+
+async def test_the_deadline_ends_with_the_last_byte() -> None:
+    exchange = Exchange(part(b""))
+    deadlines: list[float] = []
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send(OK)
+        deadlines.append(anyio.current_effective_deadline())
+        await send(chunk(b"whole", more=False))
+        deadlines.append(anyio.current_effective_deadline())
+
+    began = anyio.current_time()
+    await scoped(app, request_timeout=100)(exchange.scope, exchange.receive, exchange.send)
+    before, after = deadlines
+    assert began + 100 <= before < math.inf
+    assert after == math.inf
 
 
 async def test_a_deadline_after_the_head_cuts_a_stock_response() -> None:

@@ -58,14 +58,30 @@ async def test_a_request_too_long_in_the_queue_is_a_503(name: str) -> None:
     assert engine.generations[0].left == "waited in the queue for too long"
 
 
-def source_of(engine: FakeEngine, encode: Encode = lambda _prompts, _events: [], **changes: Any) -> GenerationSource:
-    """Return the source of a stream."""
+def generations_on(engine: FakeEngine, **changes: Any) -> Generations:
     terms = GenerationTerms(**{"max_tokens": None, "queue_timeout": 1000, "patience": 1000, **changes})
-    generations = Generations(
+    return Generations(
         engine.as_engine(), Recorder("m", ()), MemoryLimiter(), terms=terms, adapters=Adapters((), ()).chosen
     )
+
+
+def source_of(engine: FakeEngine, encode: Encode = lambda _prompts, _events: [], **changes: Any) -> GenerationSource:
+    """Return the source of a stream."""
     request = GenerationRequest(id="req_1", prompts=("x",), stream=True)
+    generations = generations_on(engine, **changes)
     return generations.stream(Caller(request_id="req_1"), request, encode, operation=Operation.CHAT)
+
+
+async def test_a_request_belongs_to_its_caller_until_the_last_one_with_its_id_has_ended() -> None:
+    generations = generations_on(FakeEngine(say_nothing))
+    caller, other = (Caller(request_id="req_1", credentials=credentials) for credentials in ("a", "b"))
+    request = GenerationRequest(id="req_1", prompts=("x",))
+    async with generations.open(caller, request, operation=Operation.CHAT):
+        async with generations.open(caller, request, operation=Operation.CHAT):
+            assert generations.has_sent(caller, "req_1")
+        assert generations.has_sent(caller, "req_1")
+        assert not generations.has_sent(other, "req_1")
+    assert not generations.has_sent(caller, "req_1")
 
 
 async def test_pieces_are_sent_together_within_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
