@@ -1,7 +1,7 @@
 """Usage of requests: counted until a cancel, and what a running step still computed after it."""
 
 from engine.core.kv.prefix_store import WORTH_SAVING
-from engine.events import FirstToken, Released
+from engine.events import Finished, FirstToken, Released
 from engine.testing.fake_model import FakeModel
 from tests.engine.driver import Driver
 
@@ -69,6 +69,20 @@ def test_only_the_first_choice_of_a_prompt_counts_reused_cells() -> None:
     key = driver.add("x" * WORTH_SAVING + "y" * 100, n=2, max_tokens=50)
     until_generated(driver, 6)
     assert driver.scheduler.metrics().reused_prompt_tokens == 2 * WORTH_SAVING + 100 - 1
+    driver.cancel(key)
+    assert released(driver, key).cached == WORTH_SAVING
+
+
+def test_reused_cells_count_also_if_another_choice_of_the_prompt_has_ended_before() -> None:
+    driver = Driver(FakeModel(slots=2))
+    driver.add("x" * WORTH_SAVING, max_tokens=1)
+    driver.drain()
+    key = driver.add("x" * WORTH_SAVING + "y" * 100, n=2, max_tokens=50)
+    until_generated(driver, 6)
+    second = next(slot.holder for slot in driver.ledger.slots if slot.holder and slot.holder.choice == 1)
+    second._limit = second.generated + 1
+    until_generated(driver, 12)
+    assert any(isinstance(event, Finished) for event in driver.news[key])
     driver.cancel(key)
     assert released(driver, key).cached == WORTH_SAVING
 
