@@ -46,7 +46,7 @@ def create_ingress(
         placer: chooses the replicas for requests.
         authenticate: returns the API key of a request, or refuses it before its body is read.
     """
-    names, log = ModelNames(settings.served), IngressLog()
+    names, log = ModelNames(settings.served), IngressLog(writes=settings.access_log == "on")
     forwarder = Forwarder(
         replicas,
         names.find,
@@ -63,7 +63,7 @@ def create_ingress(
         authenticate=authenticate,
         partition_cache=settings.partition_cache,
         budget=BodyBudget(settings.body_budget, settings.body_limit),
-        observer=log if settings.access_log == "on" else None,
+        observer=log,
     )
     return ReadableResponses(scoped, settings.allow_origin)
 

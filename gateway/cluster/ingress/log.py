@@ -11,7 +11,9 @@ class IngressLog(ExchangeObserver):
 
     keeps_content = False
 
-    def __init__(self) -> None:
+    def __init__(self, *, writes: bool) -> None:
+        """Write lines, or none."""
+        self._writes = writes
         self._accepted: set[Exchange] = set()
 
     def accept(self, exchange: Exchange) -> None:
@@ -25,6 +27,6 @@ class IngressLog(ExchangeObserver):
     @override
     def end(self, exchange: Exchange) -> None:
         lost = exchange.error and not exchange.cancelled
-        if exchange not in self._accepted or lost:
+        if self._writes and (exchange not in self._accepted or lost):
             log_exchange(exchange, {})
         self._accepted.discard(exchange)

@@ -12,7 +12,9 @@ from starlette.types import ASGIApp
 
 from engine import Unavailable
 from gateway.cli import read_settings
+from gateway.cluster.ingress import app as app_module
 from gateway.cluster.ingress.app import create_ingress
+from gateway.cluster.ingress.log import IngressLog
 from gateway.cluster.ingress.placing import Anywhere
 from gateway.cluster.ingress.reading import PromptReader
 from gateway.cluster.ingress.replicas import ReplicaLostError
@@ -154,6 +156,18 @@ async def test_the_ingress_writes_the_lines_of_requests_that_no_replica_has(capl
         await ask(app, CHAT, {"model": name})
     lines = [vars(record) for record in caplog.records if record.name == "gateway.access"]
     assert [(line["status"], line["cause"]) for line in lines] == [(503, "engine_died"), (404, "model_not_found")]
+
+
+@pytest.mark.parametrize("access_log", ["on", "off"])
+async def test_the_ingress_forgets_a_request_at_its_end(access_log: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gateway.access")
+    log = IngressLog(writes=access_log == "on")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(app_module, "IngressLog", lambda **_: log)
+        app = ingress("--access-log", access_log, small=FakeReplicas([answering(b"{}")]), large=FakeReplicas([]))
+    assert [(await ask(app, CHAT, {"model": name})).status_code for name in ("small", "none")] == [200, 404]
+    assert not log._accepted
+    assert len(caplog.records) == (access_log == "on")
 
 
 async def test_a_client_that_leaves_before_a_replica_has_its_request_has_a_line(
