@@ -30,6 +30,7 @@ _ENDS = (_END, _RETURN, _CALL)
 _BEGINNINGS = (_START, CHANNEL)
 _REASONING, _ANSWER, _COMMENT = "analysis", "final", "commentary"
 _PARAGRAPH = "\n\n"
+_TO_FUNCTION = " to=functions."
 _HEADER = re.compile(r"[^<\n]*")
 _ADDRESSED = re.compile(r"\bto=")
 _RECIPIENT = re.compile(r"\bto=functions\.([-.\w]+)")
@@ -95,6 +96,8 @@ class Harmony(Format):
 def _read_messages(source: Source, out: Output, *, tools: Mapping[str, Signature], thinking: bool) -> Reading[None]:
     if thinking:
         yield from _read_body(source, out.reasoning)
+    elif (yield from source.follows(_TO_FUNCTION)):  # goes on with the header that the prompt began
+        yield from attempt(partial(_read_message, tools=tools, beginning=_TO_FUNCTION), source, out, _TO_FUNCTION)
     while marker := (yield from source.until(_BEGINNINGS, out.content)):
         yield from attempt(partial(_read_message, tools=tools, beginning=marker), source, out, marker)
 

@@ -269,6 +269,13 @@ CASES = [
     ),
     Case(
         "harmony",
+        "for whom it is in the role that the prompt began",
+        ' to=functions.get_weather<|channel|>commentary json<|message|>{"city": "Oslo"}',
+        weather(),
+    ),
+    Case("harmony", "an answer like a role", " to=functions.\nYes.", [ContentDelta(" to=functions.\nYes.")]),
+    Case(
+        "harmony",
         "another tool",
         "<|channel|>commentary to=functions.rm<|message|>{}<|call|>",
         [ContentDelta("<|channel|>commentary to=functions.rm<|message|>{}<|call|>")],
