@@ -3,13 +3,14 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from jinja2 import TemplateError, TemplateSyntaxError, nodes
 from jinja2.ext import Extension
 from jinja2.ext import loopcontrols as LoopControls  # noqa: N812 (it is a class)
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from typing_extensions import override
 
 from engine import RequestError
 
@@ -21,6 +22,8 @@ MAX_SOURCE_CHARACTERS = 2**18
 
 MAX_REFUSAL_CHARACTERS = 1000
 """Maximum length of a refusal's message, since a template may repeat a whole chat message in it."""
+
+_LIST_CHANGES = frozenset({"append", "pop"})
 
 
 class _Refused(TemplateError):
@@ -61,10 +64,17 @@ def to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[LoopControls, _GenerationTag]
-    )
+class _Environment(ImmutableSandboxedEnvironment):
+    """Sandbox in which lists can grow and shrink, as in llama.cpp: Kimi K2's template keeps a queue of calls."""
+
+    @override
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        grows = isinstance(obj, list) and attr in _LIST_CHANGES
+        return grows or super().is_safe_attribute(obj, attr, value)
+
+
+def _environment() -> _Environment:
+    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[LoopControls, _GenerationTag])
     environment.filters["tojson"] = to_json
     environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     return environment

@@ -53,6 +53,11 @@ def test_json_is_written_as_transformers_writes_it(filtered: str, expected: str)
     assert rendered(f"{{{{ x | {filtered} }}}}", x={"b": "<é>", "a": [1, True, None]}) == expected
 
 
+def test_a_list_can_be_a_queue() -> None:
+    source = "{% set kept = namespace(ids=[]) %}{% set _ = kept.ids.append(x) %}{{ kept.ids.pop(0) }}{{ kept.ids }}"
+    assert rendered(source, x="a") == "a[]"
+
+
 def test_strftime_now_renders_the_date() -> None:
     assert re.fullmatch(r"\d\d \w{3} 20\d\d", rendered("{{ strftime_now('%d %b %Y') }}"))
 
@@ -72,7 +77,8 @@ def test_a_refusal_of_a_template_has_its_own_message() -> None:
         ("{{ messages[0].content + 'x' }}", "unsupported operand type"),
         ("{{ nothing.at.all }}", "'nothing' is undefined"),
         ("{{ messages.__class__.__mro__ }}", "unsafe"),
-        ("{{ messages.append(1) }}", "'append' of 'list' object is unsafe"),
+        ("{{ messages.clear() }}", "'clear' of 'list' object is unsafe"),
+        ("{{ messages[0].pop('role') }}", "'pop' of 'dict' object is unsafe"),
         ("{{ 1 // 0 }}", "by zero"),
         ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "recursion"),
         ("{% for i in range(10000000) %}x{% endfor %}", "Range too big"),
