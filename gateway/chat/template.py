@@ -60,8 +60,19 @@ def to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """Return JSON as these templates expect it: characters unescaped, keys in order. Jinja's own filter is for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    """Return JSON as these templates expect it: characters unescaped, keys in order. Jinja's own filter is for HTML.
+
+    What filters such as `map` give is an array.
+    """
+    return json.dumps(
+        value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys, default=_as_array
+    )
+
+
+def _as_array(value: object) -> list[Any]:
+    if isinstance(value, Iterator):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} is not JSON")
 
 
 class _Environment(ImmutableSandboxedEnvironment):
@@ -75,7 +86,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 def _environment() -> _Environment:
     environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[LoopControls, _GenerationTag])
-    environment.filters["tojson"] = to_json
+    environment.filters |= {"tojson": to_json, "safe": str}  # no text is HTML, so that none has to be marked as safe
     environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     return environment
 

@@ -53,6 +53,14 @@ def test_json_is_written_as_transformers_writes_it(filtered: str, expected: str)
     assert rendered(f"{{{{ x | {filtered} }}}}", x={"b": "<é>", "a": [1, True, None]}) == expected
 
 
+def test_json_of_what_a_filter_gives_is_an_array() -> None:
+    assert rendered("{{ x | map(attribute='a') | tojson }}", x=[{"a": 1}, {"a": 2}]) == "[1, 2]"
+
+
+def test_json_beside_safe_text_is_not_escaped() -> None:
+    assert rendered("{{ 'a'|safe + x | tojson }}", x={"b": "<é>"}) == 'a{"b": "<é>"}'
+
+
 def test_a_list_can_be_a_queue() -> None:
     source = "{% set kept = namespace(ids=[]) %}{% set _ = kept.ids.append(x) %}{{ kept.ids.pop(0) }}{{ kept.ids }}"
     assert rendered(source, x="a") == "a[]"
@@ -79,6 +87,7 @@ def test_a_refusal_of_a_template_has_its_own_message() -> None:
         ("{{ messages.__class__.__mro__ }}", "unsafe"),
         ("{{ messages.clear() }}", "'clear' of 'list' object is unsafe"),
         ("{{ messages[0].pop('role') }}", "'pop' of 'dict' object is unsafe"),
+        ("{{ range | tojson }}", "function is not JSON"),
         ("{{ 1 // 0 }}", "by zero"),
         ("{% macro again() %}{{ again() }}{% endmacro %}{{ again() }}", "recursion"),
         ("{% for i in range(10000000) %}x{% endfor %}", "Range too big"),
