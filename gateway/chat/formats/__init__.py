@@ -8,6 +8,7 @@ from functools import partial
 from gateway.chat.formats import deepseek, glm, harmony, hermes, kimi, listed_calls, llama, mistral, tag_calls
 from gateway.chat.formats.deepseek import DeepSeek
 from gateway.chat.formats.format import Format
+from gateway.chat.formats.functionary import Functionary
 from gateway.chat.formats.gemma import FUNCTION_GEMMA, GEMMA_4, TURN, Gemma, ToolCode
 from gateway.chat.formats.glm import Glm
 from gateway.chat.formats.harmony import Harmony
@@ -47,6 +48,7 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "minimax": partial(TagCalls, markup=tag_calls.MINIMAX),
     "seed": partial(TagCalls, markup=tag_calls.SEED),
     "qwen-coder": partial(TagCalls, markup=tag_calls.QWEN_CODER),
+    "functionary": Functionary,
     "nemotron": partial(ListedCalls, tags=listed_calls.NEMOTRON),
     "apriel": partial(ListedCalls, tags=listed_calls.APRIEL),
     "granite": partial(ListedCalls, tags=listed_calls.GRANITE),
@@ -83,7 +85,7 @@ def recognize(template: str) -> FormatKey:
         (tag_calls.DSML, "dsml-functions" if tag_calls.FUNCTION_CALLS in template else "dsml"),
         (tag_calls.MINIMAX.block.opening, "minimax"),
         (tag_calls.SEED.block.opening, "seed"),
-        (tag_calls.FUNCTION, "qwen-coder"),
+        (tag_calls.FUNCTION, "qwen-coder" if tag_calls.PARAMETER in template else "functionary"),
         (listed_calls.NEMOTRON.opening, "nemotron"),
         (listed_calls.APRIEL_END, "apriel"),
         (listed_calls.GRANITE.opening, "granite"),

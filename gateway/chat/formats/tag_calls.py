@@ -52,8 +52,8 @@ class Markup:
     """True if models call tools without the end of their reasoning."""
 
 
-FUNCTION = "<function="
-_FUNCTION, _PARAMETER = Tags(FUNCTION, "</function>"), Tags("<parameter=", "</parameter>")
+FUNCTION, PARAMETER = "<function=", "<parameter="
+_FUNCTION, _PARAMETER = Tags(FUNCTION, "</function>"), Tags(PARAMETER, "</parameter>")
 _UNTYPED = {">": ANY_TYPE}
 
 QWEN_CODER = Markup(

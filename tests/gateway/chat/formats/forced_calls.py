@@ -81,6 +81,7 @@ CALLS = {
     ),
     "apertus": ('{"get_weather": {"city": "Oslo"}}', '"Oslo"', "5"),
     "lfm2": ('get_weather(city="Oslo", days=5)', "5", '"five"'),
+    "functionary": ('<function=get_weather>{"city": "Oslo"}</function>', '"Oslo"', "5"),
     "kimi": (_KIMI, '"Oslo"', "5"),
     "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
 }

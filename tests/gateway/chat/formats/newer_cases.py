@@ -10,6 +10,7 @@ NEWER_TEMPLATES = {
     "dsml": _DSML + "tool_calls>' }}<think></think>",
     "minimax": "{{ tools }}<minimax:tool_call><invoke name=><think></think>",
     "seed": "{{ tools }}<seed:tool_call><function=example><parameter=x><seed:think></seed:think>",
+    "functionary": "{{ tools }}<function=example_function_name>",
     "nemotron": "{{ tools }}<TOOLCALL>[</TOOLCALL><think></think>",
     "apriel": "{{ tools }}<tool_calls>[]</tool_calls>",
     "granite": "{{ tools }}<|tool_call|><think></think>",
@@ -187,4 +188,11 @@ NEWER_CASES = [
         [ContentDelta('<|tools_prefix|>[{"rm": {}}]<|tools_suffix|>')],
     ),
     Case("lfm2", "another tool", "<|tool_call_start|>[rm()]", [ContentDelta("<|tool_call_start|>[rm()]")]),
+    Case(
+        "functionary",
+        "words and calls",
+        'I look.<function=get_weather>{"city": "Oslo"}</function><function=now>{}</function>',
+        [ContentDelta("I look."), *weather(0), *call(1, "now", "{}")],
+    ),
+    Case("functionary", "another tool", "<function=rm>{}</function>", [ContentDelta("<function=rm>{}</function>")]),
 ]
