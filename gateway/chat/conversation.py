@@ -1,6 +1,7 @@
 """Render a conversation as a prompt, with the grammar and the parser for the text that the model generates."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -180,8 +181,18 @@ class _TemplateFormat:
         self._capabilities = detect_capabilities(
             source, lambda messages: self._template.render({**probe, "messages": messages})
         )
+        self._no_tools = self._empty_tools()
         self._key = recognize(source)
         self._format = create(self._key, special_tokens)
+
+    def _empty_tools(self) -> list[object] | None:
+        """Return what the template takes for no tools: some only loop over them, as those for tools alone."""
+        messages = self._capabilities.adapt([{"role": "user", "content": "Hello"}])
+        for empty in (None, []):
+            with suppress(RequestError):
+                self._template.render({"messages": messages, "tools": empty, "add_generation_prompt": True})
+                return empty
+        return None
 
     def prompt(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> ChatPrompt:
         """Return the prompt of a conversation, as `ChatModel.prompt` does.
@@ -255,7 +266,7 @@ class _TemplateFormat:
                 **self._variables(),
                 **conversation.template_kwargs,
                 "messages": self._capabilities.adapt(shown),
-                "tools": described or None,
+                "tools": described or self._no_tools,
                 "add_generation_prompt": opened,
             }
         )

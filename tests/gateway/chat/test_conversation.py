@@ -57,6 +57,13 @@ def test_a_prompt_ends_where_the_answer_begins() -> None:
     assert prompt.parsing.parser() is not prompt.parsing.parser()
 
 
+def test_a_template_that_loops_over_tools_takes_a_conversation_without_them() -> None:
+    source = "{% for tool in tools %}{{ tool.function.name }};{% endfor %}{{ messages[0].content }}"
+    assert text_from(source) == "Hi"
+    assert text_from(source, tools=(ADD,)) == "add;Hi"
+    assert text_from("{% if tools is not none %}tools{% endif %}") == ""
+
+
 def test_open_answer_controls_the_generation_prompt() -> None:
     ended = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nWell <|im_end|>\n"
     assert prompt_of(templates.CHATML, ASKED, SAID, open_answer=False).text == ended
