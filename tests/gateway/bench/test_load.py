@@ -1,5 +1,7 @@
 """Clients on real sockets, against servers that misbehave as scripted."""
 
+import runpy
+import select
 import socket
 import ssl
 from collections.abc import Iterator
@@ -10,6 +12,7 @@ import anyio
 import pytest
 from anyio.abc import SocketStream
 
+from gateway.bench import connection
 from gateway.bench.client import Client
 from gateway.bench.connection import open_receiver
 from gateway.bench.exchange import Exchange
@@ -157,6 +160,12 @@ async def test_a_close_between_two_requests_is_not_a_failure() -> None:
             await anyio.wait_all_tasks_blocked()
             await client.send(next(posts(target, 1)), second)
     assert (first.outcome(0).failure, second.outcome(0).failure, server.connections) == (None, None, 2)
+
+
+def test_the_receiver_does_without_epoll(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in vars(select) if name.startswith(("epoll", "EPOLL"))]:  # as on macOS
+        monkeypatch.delattr(select, name)
+    assert runpy.run_path(connection.__file__)["open_receiver"]
 
 
 async def test_a_refusal_has_the_servers_message() -> None:
