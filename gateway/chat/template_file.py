@@ -48,7 +48,8 @@ def _text_of(path: str) -> str:
 
 def main() -> None:
     """Compile the template on standard input, and print why that fails."""
-    resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
+    if sys.platform == "linux":  # macOS refuses less than the process has mapped
+        resource.setrlimit(resource.RLIMIT_DATA, (MAX_MEMORY, MAX_MEMORY))
     try:
         ChatTemplate(sys.stdin.buffer.read().decode())
     except ValueError as error:
