@@ -158,13 +158,19 @@ async def next_client(listener: socket.socket) -> tuple[socket.socket, tuple[str
     """Return the socket and the address of the next client.
 
     Waits only if the backlog is empty, so that a burst of clients is accepted at once. A failure to accept is logged
-    and tried again: it comes from the network or from a lack of files, and is temporary.
+    and tried again: it comes from the network or from a lack of files, and is temporary. Where macOS returns a client
+    that has reset its connection already, it has no address, and is passed over.
     """
+    address: tuple[str, int] | None
     while True:
         try:
-            return listener.accept()
+            sock, address = listener.accept()
         except BlockingIOError:
             await anyio.wait_readable(listener)
         except OSError as error:
             logger.warning("cannot accept a client: %s", error)
             await anyio.sleep(ACCEPT_PAUSE)
+        else:
+            if address is not None:
+                return sock, address
+            sock.close()

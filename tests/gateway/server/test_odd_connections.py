@@ -229,6 +229,23 @@ async def test_the_server_recovers_from_a_lack_of_files(caplog: pytest.LogCaptur
     assert "Too many open files" in caplog.text
 
 
+class ListenerOfMacOS(socket.socket):
+    """A listener whose first client has reset its connection before it was accepted, as macOS reports it."""
+
+    accepted = 0
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int] | None]:
+        sock, address = super().accept()
+        self.accepted += 1
+        return sock, address if self.accepted > 1 else None
+
+
+async def test_a_client_without_an_address_is_closed() -> None:
+    async with serving(scoped(hello), listener=ListenerOfMacOS(fileno=listen().detach())) as site:
+        assert await site.client().is_closed()
+        assert (await site.ask(post(b"later"))).body == b"/ later"
+
+
 async def test_accepted_sockets_notice_vanished_hosts() -> None:
     async with serving(scoped(hello)) as site:
         await one_answer(site.client())
