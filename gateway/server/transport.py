@@ -21,6 +21,7 @@ RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 TCP_OPTIONS = {
     "TCP_NODELAY": 1,
     "TCP_KEEPIDLE": 15,
+    "TCP_KEEPALIVE": 15,  # the same on macOS
     "TCP_KEEPINTVL": 5,
     "TCP_KEEPCNT": 3,
     "TCP_USER_TIMEOUT": 20_000,

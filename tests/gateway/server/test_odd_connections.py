@@ -261,6 +261,16 @@ async def test_accepted_sockets_notice_vanished_hosts() -> None:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
 
 
+async def test_sockets_of_macos_notice_vanished_hosts_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    option = socket.TCP_KEEPIDLE
+    monkeypatch.setattr(socket, "TCP_KEEPALIVE", option, raising=False)
+    monkeypatch.delattr(socket, "TCP_KEEPIDLE")
+    monkeypatch.delattr(socket, "TCP_USER_TIMEOUT")
+    with socket.socket() as sock:
+        Transport(sock, 5).prepare()
+        assert sock.getsockopt(socket.IPPROTO_TCP, option) == 15
+
+
 async def one_answer(client: Client) -> None:
     client.write(post())
     assert (await client.answer()).status == 200
