@@ -1,10 +1,11 @@
 """Memory of this machine that models may take by default."""
 
+import os
 import shutil
 import subprocess
 
 from engine.host_memory import available_host_memory
-from gateway.residency.memory import UNLIMITED, Memory
+from gateway.residency.memory import Memory
 
 HOST_SHARE = 0.8
 """Part of the available host memory. The rest is for the gateway, for other programs and for errors of the estimate."""
@@ -17,8 +18,13 @@ def machine_budget(host: int | None, gpu: int | None) -> Memory:
     """Return the bytes that models may take: those given, otherwise a share of the machine's. May take a second."""
     if host is None:
         available = available_host_memory()
-        host = UNLIMITED if available is None else int(available * HOST_SHARE)
+        host = int((_host_memory() if available is None else available) * HOST_SHARE)
     return Memory(host, int(_gpu_free() * GPU_SHARE) if gpu is None else gpu)
+
+
+def _host_memory() -> int:
+    """Return the bytes of host memory, for a system that does not tell what is available."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
 
 
 def _gpu_free() -> int:

@@ -2,9 +2,6 @@
 
 from dataclasses import dataclass
 
-UNLIMITED = 2**62
-"""Bytes of a memory whose size is not known."""
-
 
 @dataclass(frozen=True, slots=True)
 class Memory:
