@@ -35,11 +35,16 @@ def allow(connections: int) -> None:
     if _suffices(soft, files):
         return
     if not _suffices(hard, files):
-        raise TooManyFilesError(
-            f"--queue-limit and --slots need {files} open files, and this process may have {hard}; "
-            "choose a lower --queue-limit, or raise the limit (ulimit -n)"
-        )
-    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+        raise _too_many(files, f"this process may have {hard}")
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    except ValueError as error:  # macOS has a limit for all processes besides, which `hard` does not show
+        raise _too_many(files, "the system refuses so many") from error
+
+
+def _too_many(files: int, why: str) -> TooManyFilesError:
+    advice = "choose a lower --queue-limit, or raise the limit (ulimit -n)"
+    return TooManyFilesError(f"--queue-limit and --slots need {files} open files, and {why}; {advice}")
 
 
 def _suffices(limit: int, files: int) -> bool:

@@ -47,6 +47,18 @@ def test_the_hard_file_limit_is_respected(monkeypatch: pytest.MonkeyPatch) -> No
     assert system.now == (500, 1000)
 
 
+def test_a_limit_besides_is_respected(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = Limits(monkeypatch, 256, resource.RLIM_INFINITY)
+
+    def refuse(_: int, _limits: tuple[int, int]) -> None:
+        raise ValueError("current limit exceeds maximum limit")  # as macOS does
+
+    monkeypatch.setattr(resource, "setrlimit", refuse)
+    with pytest.raises(TooManyFilesError, match="need 100001 open files, and the system refuses so many;"):
+        allow(100_001 - OTHER_FILES)
+    assert system.now == (256, resource.RLIM_INFINITY)
+
+
 def test_the_program_refuses_a_queue_that_it_cannot_hold(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
