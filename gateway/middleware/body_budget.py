@@ -30,14 +30,16 @@ class BodyBudget:
         self._granted = anyio.Event()
 
     async def take(self, body: "Body", size: int) -> None:
-        """Wait for `size` bytes."""
+        """Wait for `size` bytes. A wait that is cancelled delays no other."""
         self._unfinished[body] = size
         self._grant()
         try:
             while self._unfinished[body]:
                 await self._granted.wait()
-        finally:
+        except anyio.get_cancelled_exc_class():
             self._unfinished[body] = 0
+            self._grant()
+            raise
 
     def finish(self, body: "Body") -> None:
         """Note that a body needs no more bytes."""

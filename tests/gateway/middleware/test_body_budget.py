@@ -154,6 +154,26 @@ async def test_a_body_that_waits_no_more_delays_no_other_until_its_release() -> 
     assert leaving.charged == 0
 
 
+async def test_a_cancelled_wait_lets_the_next_one_go_on_at_once() -> None:
+    budget = BodyBudget(limit=LARGE)
+    holder, leaving, next_one = Body(budget), Body(budget), Body(budget)
+    until_cancelled = anyio.CancelScope()
+
+    async def wait() -> None:
+        with until_cancelled:
+            await leaving.grow(FREE + LARGE)
+
+    await holder.grow(FREE + LARGE // 2)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(wait)
+        await anyio.wait_all_tasks_blocked()
+        async with growing(next_one, FREE + 1) as granted:
+            assert not granted.is_set()
+            until_cancelled.cancel()
+            await anyio.wait_all_tasks_blocked()
+            assert granted.is_set()
+
+
 # Over sockets
 
 
