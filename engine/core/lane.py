@@ -175,8 +175,8 @@ class LaneScheduler(Protocol[JobT_contra, PlanT, ResultT_contra]):
     def follow_up(self, plan: PlanT, result: ResultT_contra) -> PlanT | None:
         """Return the next step, if it is known before `apply`, which then comes while it runs; else None.
 
-        Call it before `apply`, if no other lane has work. The next step continues the current one: no change of cells
-        comes before it.
+        Call it before `apply`, if no other lane has work. The next step continues the current one: no member of it has
+        ended, and no change of cells comes before it.
         """
 
     def apply(self, plan: PlanT, result: ResultT_contra) -> News:

@@ -252,7 +252,7 @@ class Runner(Protocol):
         """End the current step, or the next one unless `arm` comes first. Any thread may call it."""
 
     def arm(self) -> None:
-        """Clear an earlier `abort`. Called before a step, under the lock that guards `abort`."""
+        """Clear an earlier `abort`. Called before a step that follows no other one, under the lock of `abort`."""
 
     def close(self, sequence: Sequence) -> None:
         """Free the sampler and all other resources of a sequence, except its cells. Repeatable."""

@@ -218,15 +218,15 @@ class StepLoop:
     def _follow_up(
         self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT, result: ResultT
     ) -> PlanT | None:
-        """Return the next step, if it is known before the result is applied. It is armed."""
+        """Return the next step, if it is known before the result is applied.
+
+        It needs no `arm`: an abort comes with the end of the loop, or of all members of a step that no other follows.
+        """
         with self._lock:
             others = (other.scheduler.busy for other in self._lanes if other is not lane)
             if self._stopped or self._jobs or any(others):
                 return None
-            following = lane.scheduler.follow_up(plan, result)
-            if following is not None:
-                lane.arm()
-            return following
+            return lane.scheduler.follow_up(plan, result)
 
     def _apply(self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT, result: ResultT) -> None:
         with self._lock:

@@ -130,12 +130,12 @@ class Driver:
         self.check()
         if work.plan is None or not self.scheduler.in_step.complete:
             return None
+        self.run.arm()
         return self._run(work.plan, during)
 
     def _run(self, plan: StepPlan, during: Callable[[], None]) -> StepPlan:
         self.plans.append(plan)
         self.following = None
-        self.run.arm()
 
         def on_pass(_plan: StepPlan) -> None:
             during()

@@ -32,7 +32,7 @@ class Lane(Protocol[RequestT_contra, JobT, PlanT, ResultT]):
         """Apply changes of the scheduler in order. Results for the scheduler are recorded under the lock."""
 
     def arm(self) -> None:
-        """Clear an earlier `abort`. Called before a step, under the lock."""
+        """Clear an earlier `abort`. Called before a step that follows no other one, under the lock."""
 
     def run(self, plan: PlanT) -> ResultT:
         """Run one step. For the step thread.
