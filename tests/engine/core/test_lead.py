@@ -309,3 +309,28 @@ def test_a_preempted_sequence_draws_again_once_its_tokens_are_computed() -> None
     again = [chunk for plan in driver.plans if not plan.decode for chunk in plan.chunks]
     assert any(chunk.start + chunk.count > chunk.sequence.prompt and chunk.sample for chunk in again)
     assert all(isinstance(driver.last(key), Finished) for key in (stays, greedy, *others))
+
+
+def test_tokens_that_are_computed_again_are_applied_before_the_next_step() -> None:
+    """The cells of the whole prompt are those of another request, so that only generated tokens are left."""
+    model = FakeModel(slots=2, context=256, pool=200)
+    driver = Driver(model, FakeRunner(model), ahead=True)
+    prompt, alone = "x" * 60, Driver()
+    texts = [prompt + "ab", prompt]
+    for text in texts:
+        driver.add(text, max_tokens=LONG)
+        alone.add(text, max_tokens=LONG)
+    driver.drain()
+    alone.drain()
+    assert driver.scheduler.metrics().preempted == 1
+    again = [chunk for plan in driver.plans if not plan.decode for chunk in plan.chunks]
+    assert any(chunk.start == len(prompt) and chunk.sample for chunk in again)
+    assert [driver.text(key) for key in (1, 2)] == [alone.text(key) for key in (1, 2)]
+
+
+def test_the_last_step_of_a_row_of_steps_is_not_current_once_it_is_applied() -> None:
+    driver = decoding("one", "two")
+    driver.step(lambda: driver.cancel(1))
+    assert driver.following is None
+    driver.cancel(2)
+    assert not driver.scheduler.in_step.abandoned

@@ -339,6 +339,17 @@ def test_cells_that_will_be_reused_are_saved_even_if_copies_are_slow() -> None:
         assert [stored.size for stored in ledger.store] == [400] * returns
 
 
+def test_the_cells_of_a_preempted_sequence_are_saved_even_if_copies_are_slow() -> None:
+    model = FakeModel(slots=2, context=1024, pool=1024)
+    model.traits = replace(model.traits, cells_per_token=1)
+    driver = Driver(model, FakeRunner(model), store_budget=ROOM)
+    for letter in "xy":
+        driver.add(letter * 400, max_tokens=200)
+    driver.drain()
+    assert driver.scheduler.metrics().preempted == 1
+    assert driver.store.saved > 400
+
+
 def test_a_prompt_waits_for_the_beginning_of_one_that_is_much_longer() -> None:
     driver = Driver(FakeModel(slots=2, context=20_000))
     ask_at_once(driver, ["x" * 200 + "y" * 15_000, "x" * 200 + "z" * 300])
