@@ -117,6 +117,19 @@ async def test_events_wake_no_task_while_the_client_keeps_up() -> None:
     assert site.caller.exchange.sent == len(answer.body)
 
 
+async def test_an_event_without_bytes_does_not_end_the_body() -> None:
+    site = Site()
+    async with serving(site.app) as server:
+        client = server.client()
+        client.write(get())
+        await site.begin(client)
+        assert site.live.put(b"")
+        assert site.live.put(b"data: 1\n\n")
+        site.live.end()
+        answer = await client.answer()
+    assert answer.body == b"data: first\n\ndata: 1\n\n" + DONE
+
+
 async def test_encrypted_connections_have_the_short_way_too() -> None:
     site = Site()
     async with serving_tls(site.app) as server:

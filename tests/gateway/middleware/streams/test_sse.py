@@ -14,7 +14,7 @@ from gateway.middleware.caller import Caller, Closing, with_caller
 from gateway.middleware.errors import DEADLINE_PASSED, Problem, RefusedError
 from gateway.middleware.streams import silence
 from gateway.middleware.streams.blocks import BLOCK
-from gateway.middleware.streams.silence import TICK, Silence, Silences
+from gateway.middleware.streams.silence import Silence, Silences
 from gateway.middleware.streams.sse import KEEP_ALIVE, EventStream, NextEvents
 from gateway.server.transport import Transport
 from tests.gateway.server.apps import scoped
@@ -55,14 +55,33 @@ class Script:
         return step
 
 
+class Known(Silences):
+    """Silences that end only by the hand of a test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.all: list[Silence] = []
+
+    @contextmanager
+    def watched(self, seconds: float) -> Iterator[Silence]:
+        with super().watched(seconds) as silence:
+            self.all.append(silence)
+            yield silence
+
+    def last(self, seconds: float) -> None:
+        """Let the current silence last so long."""
+        for now in (0.0, seconds):
+            self.all[-1].look(now)
+
+
 class Reader:
     """The server's side of one response."""
 
     def __init__(self, closing: Closing | None = None, silences: Silences | None = None) -> None:
         self.messages: list[Message] = []
         self.silences = silences or Silences()
-        caller = Caller(request_id="req_1", closing=closing or Closing(), silences=self.silences)
-        self.scope = with_caller({"type": "http"}, caller)
+        self.caller = Caller(request_id="req_1", closing=closing or Closing(), silences=self.silences)
+        self.scope = with_caller({"type": "http"}, self.caller)
         self.news = anyio.Event()
 
     async def receive(self) -> Message:
@@ -156,46 +175,59 @@ async def test_comments_have_the_status_of_the_source() -> None:
 
 
 async def test_events_that_arrive_with_the_keep_alive_timeout_are_all_sent() -> None:
-    known: list[Silence] = []
-
-    class Known(Silences):
-        @contextmanager
-        def watched(self, seconds: float) -> Iterator[Silence]:
-            with super().watched(seconds) as silence:
-                known.append(silence)
-                yield silence
+    silences = Known()
 
     def late(event: bytes) -> Callable[[], Awaitable[Sequence[bytes]]]:
         async def take() -> Sequence[bytes]:
             await anyio.lowlevel.cancel_shielded_checkpoint()
-            known[-1].end()  # with events ready
+            silences.all[-1].end()  # with events ready
             return [event]
 
         return take
 
     numbers = [b"data: %d\n\n" % number for number in range(5)]
-    reader = Reader(silences=Known())
+    reader = Reader(silences=silences)
     with anyio.fail_after(20):
         await reader.run(EventStream(Script(*map(late, numbers), [])))
     assert reader.bodies == [*numbers, b"data: [DONE]\n\n"]
-    assert len(known) == len(numbers) + 1
+    assert len(silences.all) == len(numbers) + 1
 
 
 async def test_a_send_is_no_silence() -> None:
-    reader = Reader()
-    sent, timeout = anyio.Event(), 0.01
+    silences = Known()
+    reader = Reader(silences=silences)
 
     async def send(message: Message) -> None:
-        if message["type"] == "http.response.body" and not sent.is_set():
-            await anyio.sleep(3 * TICK)
-            sent.set()
         await reader.send(message)
+        silences.last(seconds=60)
+        await anyio.lowlevel.checkpoint()
 
-    stream = EventStream(Script([b"data: 1\n\n"], []), keep_alive=timeout)
-    with anyio.fail_after(20):
-        async with reader.silences.open():
-            await stream(reader.scope, reader.receive, send)
+    stream = EventStream(Script([b"data: 1\n\n"], []), keep_alive=10)
+    await stream(reader.scope, reader.receive, send)
     assert reader.bodies == [b"data: 1\n\n", b"data: [DONE]\n\n"]
+    assert len(reader.messages) == 3, "the head and two parts"
+
+
+async def test_a_silence_after_events_is_filled_too() -> None:
+    silences = Known()
+    reader = Reader(silences=silences)
+
+    async def silent() -> list[bytes]:
+        if KEEP_ALIVE not in reader.bodies:
+            silences.last(seconds=60)
+            await anyio.lowlevel.checkpoint()
+        return []
+
+    await reader.run(EventStream(Script([b"data: 1\n\n"], [b"data: 2\n\n"], silent), keep_alive=10))
+    assert reader.bodies == [b"data: 1\n\n", b"data: 2\n\n", KEEP_ALIVE, b"data: [DONE]\n\n"]
+
+
+@pytest.mark.parametrize(("seconds", "over"), [(9.9, False), (10.0, True)])
+async def test_a_silence_is_over_after_its_time(seconds: float, over: bool) -> None:
+    with Silences().watched(10.0) as silence:
+        for now in (100.0, 100.0 + seconds):
+            silence.look(now)
+        assert silence.over == over
 
 
 async def test_an_event_costs_one_write_and_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,6 +277,7 @@ async def test_a_failure_after_the_head_is_one_error_event(where: str) -> None:
     assert last.endswith(b"}\n\n")
     assert reader.complete
     assert script.left
+    assert reader.caller.exchange.error == "engine_died"
 
 
 async def test_a_defect_after_the_head_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -278,12 +311,20 @@ async def test_a_cancel_after_the_head_ends_in_at_most_one_error_event(gone: boo
     closing = Closing()
     script = Script([b"data: 1\n\n"], forever)
     reader = Reader(closing)
+    returned = False
+
+    async def run() -> None:
+        nonlocal returned
+        await reader.run(EventStream(script))
+        returned = True
+
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(reader.run, EventStream(script))
+        tasks.start_soon(run)
         await anyio.wait_all_tasks_blocked()
         closing.reason, closing.error = "somebody", None if gone else RefusedError(DEADLINE_PASSED)
         tasks.cancel_scope.cancel()
     assert script.left
+    assert not returned, "the cancellation goes on"
     assert reader.complete is not gone
     assert len(reader.bodies) == (1 if gone else 2)
     assert b"DONE" not in b"".join(reader.bodies)
@@ -343,15 +384,19 @@ async def test_the_time_limit_of_the_final_event_does_not_count_what_comes_befor
     monkeypatch.setattr("gateway.middleware.streams.sse.FINAL_EVENT_TIMEOUT", 0.05)
     closing = Closing()
     reader = Reader(closing)
+    stored = False
 
     async def store() -> None:
+        nonlocal stored
         await anyio.sleep(0.1)
+        stored = True
 
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(reader.run, EventStream(Script([b"data: 1\n\n"], forever), after_failure=store))
         await anyio.wait_all_tasks_blocked()
         closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
         tasks.cancel_scope.cancel()
+    assert stored
     assert b'"code":"deadline_exceeded"' in reader.bodies[-1]
 
 
