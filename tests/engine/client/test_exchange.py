@@ -11,7 +11,7 @@ from engine.client.exchange import Exchange
 from engine.client.mailbox import Mailbox
 from engine.client.queries import Queries
 from engine.events import Alternative, Failed, Finished, FinishReason, Released, Started, Text, TokenDetail
-from engine.info import EngineMetrics
+from engine.info import EngineMetrics, QueuedRequest
 from engine.protocol.codec import encode
 from engine.protocol.messages import Accepted, Answered, Cancel, EndReasoning, Generate, Inspected, Refused, ToEngine
 from tests.engine.client.harness import ask
@@ -160,13 +160,16 @@ async def test_a_step_wakes_its_reader_once_for_any_number_of_events(line: Line)
 
 
 async def test_only_the_reasoning_of_a_request_that_runs_is_ended(line: Line) -> None:
-    mailbox, other = line.open(), line.open()
+    mailbox, cancelled, other = line.open(), line.open(), line.open()
     assert not line.exchange.end_reasoning(mailbox)
     line.news(mailbox, Started())
     assert line.exchange.end_reasoning(mailbox)
     assert [message for message in line.sent if isinstance(message, EndReasoning)] == [EndReasoning(mailbox.key or 0)]
     line.news(mailbox, END)
     assert not line.exchange.end_reasoning(mailbox)
+    line.news(cancelled, Started())
+    line.exchange.cancel(cancelled, "gone")
+    assert not line.exchange.end_reasoning(cancelled)
     line.news(other, Started())
     line.exchange.disconnect()
     assert not line.exchange.end_reasoning(other)
@@ -235,10 +238,12 @@ async def test_a_cancel_is_sent_once_and_only_the_release_counts_after_it(line: 
 async def test_taking_from_a_cancelled_request_raises_instead_of_an_empty_success(line: Line) -> None:
     mailbox = line.open()
     line.exchange.cancel(mailbox, "gone")
-    line.news(mailbox, Released("queued", 0, 0))
-    for ask_for in (mailbox.take, mailbox.outcomes, mailbox.started, mailbox.accepted):
-        with pytest.raises(EngineFault, match="cancelled"):
-            await ask_for()
+    for released in (False, True):
+        if released:
+            line.news(mailbox, Released("queued", 0, 0))
+        for ask_for in (mailbox.take, mailbox.outcomes, mailbox.started, mailbox.accepted):
+            with anyio.fail_after(20), pytest.raises(EngineFault, match="cancelled"):
+                await ask_for()
 
 
 async def test_a_request_that_ended_is_not_cancelled(line: Line) -> None:
@@ -392,6 +397,20 @@ async def test_the_oldest_request_is_known_until_it_has_ended(line: Line) -> Non
     assert line.exchange.oldest_sent_at == first.sent_at
     line.news(first, Released("queued", 0, 0))
     assert line.exchange.oldest_sent_at == second.sent_at
+    line.exchange.refuse(Refused(line.keys()[1], "Busy", "full", None, None), None)
+    assert line.exchange.oldest_sent_at is None
+
+
+async def test_the_queue_has_the_requests_that_wait_in_the_order_of_the_keys(line: Line) -> None:
+    first, second, started = line.open(name="first"), line.open(name="second", priority=3), line.open()
+    first_key, second_key, started_key = line.keys()
+    line.exchange.accept(Accepted(second_key, (4, 5)))
+    line.news(started, Started(), now=2.0)
+    keys = [second_key, 99, started_key, first_key]
+    assert line.exchange.queued(keys) == (
+        QueuedRequest(1, second.request.id, 9, 3, 2.0),
+        QueuedRequest(2, first.request.id, 0, 0, 2.0),
+    )
 
 
 async def test_a_request_before_the_first_engine_and_after_the_last_is_refused(line: Line) -> None:
@@ -413,6 +432,14 @@ async def test_requests_between_two_engines_wait_behind_the_replays_in_order(lin
     sent = [message.request.prompts for message in line.sent if isinstance(message, Generate)]
     assert sent == [("replayed",), ("replayed",), ("late",), ("later",)]
     assert [replayed.key, late.key, later.key] == line.keys()[1:]
+
+
+async def test_requests_wait_also_after_an_engine_that_was_never_ready(line: Line) -> None:
+    for _ in range(2):
+        line.exchange.disconnect()
+    mailbox = line.open()
+    line.exchange.connect(line.sent.append)
+    assert [mailbox.key] == line.keys()
 
 
 async def test_only_so_many_requests_wait_for_an_engine(line: Line) -> None:
