@@ -10,7 +10,7 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import Busy
 from gateway.middleware.caller import Caller, caller_of
@@ -88,7 +88,8 @@ async def test_the_request_timeout_bounds_the_body() -> None:
 # Hang-ups, beyond those over real sockets in test_hangups.py
 
 
-async def test_a_disconnect_after_the_last_byte_does_not_cancel_the_request() -> None:
+@pytest.mark.parametrize("last", [chunk(b"whole", more=False), {"type": "http.response.body", "body": b"whole"}])
+async def test_a_disconnect_after_the_last_byte_does_not_cancel_the_request(last: Message) -> None:
     """Hypercorn reports a disconnect after every response; the application still has work to do then."""
     exchange = Exchange(part(b""))
     ended = anyio.Event()
@@ -98,7 +99,7 @@ async def test_a_disconnect_after_the_last_byte_does_not_cancel_the_request() ->
         callers.append(caller_of(scope))
         await send(OK)
         exchange.messages.append({"type": "http.disconnect"})
-        await send(chunk(b"whole", more=False))
+        await send(last)
         await anyio.wait_all_tasks_blocked()
         ended.set()
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from engine import RequestError
 from engine.logs import JsonFormatter, TextFormatter
@@ -19,7 +20,7 @@ from gateway.tracing.journal import Journal
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine
-from tests.gateway.server.apps import Probe, hello
+from tests.gateway.server.apps import OK, Probe, hello
 from tests.gateway.server.sockets import get as get_bytes
 from tests.gateway.server.sockets import post as post_bytes
 from tests.gateway.server.sockets import serving
@@ -156,6 +157,18 @@ async def test_a_defect_has_its_line(caplog: pytest.LogCaptureFixture, stream: b
     assert seen(only(caplog))[:3] == (500, "failed", "internal_error")
 
 
+async def test_a_defect_after_the_head_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def app(_scope: Scope, _receive: Receive, send: Send) -> None:
+        await send(OK)
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        await AsgiCall(logged(app), PATH).run()
+    assert seen(only(caplog))[:3] == (200, "failed", "internal_error")
+
+
 async def test_a_refusal_of_the_engine_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     engine = FakeEngine()
@@ -271,6 +284,7 @@ async def test_each_request_of_a_connection_has_its_line(caplog: pytest.LogCaptu
         ("/one", 0, len(b"/one ")),
         ("/two", 4, len(b"/two body")),
     ]
+    assert {line["client"] for line in lines(caplog)} == {"127.0.0.1"}
 
 
 async def test_a_client_that_leaves_in_the_middle_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
