@@ -181,18 +181,19 @@ class _TemplateFormat:
         self._capabilities = detect_capabilities(
             source, lambda messages: self._template.render({**probe, "messages": messages})
         )
-        self._no_tools = self._empty_tools()
+        self._needs_list = self._fails_without_list()
         self._key = recognize(source)
         self._format = create(self._key, special_tokens)
 
-    def _empty_tools(self) -> list[object] | None:
-        """Return what the template takes for no tools: some only loop over them, as those for tools alone."""
+    def _fails_without_list(self) -> bool:
+        """Return whether the template needs an empty list for no tools: some only loop over them."""
         messages = self._capabilities.adapt([{"role": "user", "content": "Hello"}])
-        for empty in (None, []):
+        for as_list in (False, True):
             with suppress(RequestError):
-                self._template.render({"messages": messages, "tools": empty, "add_generation_prompt": True})
-                return empty
-        return None
+                tools: list[object] | None = [] if as_list else None
+                self._template.render({"messages": messages, "tools": tools, "add_generation_prompt": True})
+                return as_list
+        return False
 
     def prompt(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> ChatPrompt:
         """Return the prompt of a conversation, as `ChatModel.prompt` does.
@@ -266,7 +267,7 @@ class _TemplateFormat:
                 **self._variables(),
                 **conversation.template_kwargs,
                 "messages": self._capabilities.adapt(shown),
-                "tools": described or self._no_tools,
+                "tools": described or ([] if self._needs_list else None),  # a template may add to a list
                 "add_generation_prompt": opened,
             }
         )
