@@ -10,6 +10,7 @@ import orjson
 
 from engine import RequestError
 from gateway.chat.call_ids import with_counted_ids
+from gateway.chat.tool_responses import with_tool_responses
 
 TemplateMessage: TypeAlias = dict[str, Any]
 """A message in OpenAI's chat shape. Content is one text or None, arguments of calls are JSON text."""
@@ -34,6 +35,8 @@ _SHORT_ID = 9
 """Length of a call's id for Mistral's templates, which refuse any other."""
 _COUNTED = "<|tool_call_argument_begin|>"
 """Marker in the templates of Kimi K2, whose calls have names and indices as ids."""
+_RESPONSES, _CALL_ID = "tool_responses", "tool_call_id"
+"""Fields in the templates of Gemma 4. The first template has the first only, and shows other results as plain turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +59,14 @@ class TemplateCapabilities:
     """Requires ids of nine letters and digits."""
     counted_ids: bool = False
     """Requires ids of names and indices."""
+    tool_responses: bool = False
+    """Requires results of calls in the message that has the calls."""
 
     def adapt(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
         """Return the messages in the shape that the template requires. Does not modify the arguments."""
         named = with_counted_ids(messages) if self.counted_ids else messages
-        return [self._message(message) for message in named]
+        turns = with_tool_responses(named) if self.tool_responses else named
+        return [self._message(message) for message in turns]
 
     def add_instructions(self, messages: Sequence[TemplateMessage], instructions: str) -> list[TemplateMessage]:
         """Return the messages with instructions for the model.
@@ -108,7 +114,11 @@ def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
         source: the template's source.
         render: renders messages, together with a tool.
     """
-    capabilities = TemplateCapabilities(developer="developer" in source, counted_ids=_COUNTED in source)
+    capabilities = TemplateCapabilities(
+        developer="developer" in source,
+        counted_ids=_COUNTED in source,
+        tool_responses=_RESPONSES in source and _CALL_ID not in source,
+    )
     typed = replace(capabilities, typed_content=True)
     if not _shows(render, capabilities, [_ASKED]) and _shows(render, typed, [_ASKED]):
         capabilities = typed
