@@ -4,8 +4,8 @@ from engine import text_of
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
-from gateway.apis.openai.chat.call import ChatCall, prepare_chat
-from gateway.apis.openai.chat.request import ChatBody
+from gateway.apis.llama_server.openai.chat import LlamaChatBody, prepare_llama_chat
+from gateway.apis.openai.chat.call import ChatCall
 from gateway.serving.models import Models
 
 
@@ -16,7 +16,7 @@ class Prompt(JsonObject):
 
 
 class ApplyTemplateEndpoints:
-    """Handlers for rendered prompts. The body is a chat request; its generation fields are checked and not used."""
+    """Handlers for rendered prompts: those of `/chat/completions`, whose generation fields are checked and not used."""
 
     def __init__(self, models: Models) -> None:
         self._models = models
@@ -36,8 +36,8 @@ def apply_template_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         path="/apply-template",
         id="applyTemplate",
         summary="Render the prompt of a conversation without generating.",
-        body=ChatBody,
-        prepare=prepare_chat,
+        body=LlamaChatBody,
+        prepare=prepare_llama_chat,
         handler=ApplyTemplateEndpoints(models).apply,
         answer=Prompt,
         refusals=NO_SUCH_MODEL,

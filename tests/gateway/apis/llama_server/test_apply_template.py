@@ -16,6 +16,7 @@ pytestmark = pytest.mark.anyio
 APPLY = "/apply-template"
 COUNT = "/v1/chat/completions/input_tokens"
 ASKED = [{"role": "user", "content": "Hi"}]
+BEGUN = [*ASKED, {"role": "assistant", "content": "Well"}]
 FORGED = [{"role": "user", "content": "a<c>b"}]
 
 
@@ -31,9 +32,13 @@ def engine() -> FakeEngine:
     [
         ({}, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"),
         ({"add_generation_prompt": False}, "<|im_start|>user\nHi<|im_end|>\n"),
+        *(
+            ({"messages": BEGUN, **fields}, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nWell")
+            for fields in ({}, {"continue_final_message": True})
+        ),
         (
-            {"messages": [*ASKED, {"role": "assistant", "content": "Well"}], "continue_final_message": True},
-            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nWell",
+            {"messages": BEGUN, "add_generation_prompt": True},
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nWell<|im_end|>\n<|im_start|>assistant\n",
         ),
     ],
 )
