@@ -9,6 +9,7 @@ from gateway.apis.fields.base import given
 from gateway.apis.fields.nested import Nested, by_type, of_type, read_kind, refusal
 from gateway.apis.fields.parts import ADDED_BY_CLIENTS, MAX_PARTS, TextPart, as_parts
 from gateway.chat.custom_inputs import arguments_of
+from gateway.chat.template import to_json
 from gateway.chat.template_capabilities import TemplateMessage
 
 MAX_MESSAGES = 2**13
@@ -61,11 +62,21 @@ class UserMessage(_MessageFields):
     content: Content
 
 
+def _as_text(arguments: object) -> object:
+    """Return the JSON text of an object, which llama-server takes, too."""
+    if not isinstance(arguments, dict):
+        return arguments
+    try:
+        return to_json(arguments)
+    except RecursionError as error:
+        raise ValueError("is nested too deeply") from error
+
+
 class CalledFunction(Nested):
     """A function's name and its arguments as JSON text, unchanged from the model's output."""
 
     name: str = Field(min_length=1)
-    arguments: str
+    arguments: Annotated[str, BeforeValidator(_as_text, json_schema_input_type=str | dict[str, Any])]
     parsed_arguments: Any = Field(None, description=ADDED_BY_CLIENTS)
 
 

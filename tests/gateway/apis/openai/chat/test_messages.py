@@ -51,11 +51,23 @@ def test_calls_and_their_results_are_accepted() -> None:
     assert result == {"role": "tool", "content": "2", "tool_call_id": "call_1", "name": "add"}
 
 
+def test_arguments_may_be_an_object() -> None:
+    given = {**CALL, "function": {"name": "add", "arguments": {"x": 1}}}
+    assert plain({**CALLED, "tool_calls": [given]}) == plain(CALLED)
+
+
 def test_calls_of_the_deprecated_kind_become_those_of_today() -> None:
     called, result = plain(OLD_CALL, {"role": "function", "name": "add", "content": None})
     (call,) = called["tool_calls"]
     assert call["function"] == OLD_CALL["function_call"]
     assert result == {"role": "tool", "content": "", "name": "add", "tool_call_id": call["id"]}
+
+
+def _nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {}
+    for _ in range(depth):
+        value = {"x": value}
+    return value
 
 
 WRONG: dict[str, tuple[list[Any], str, str]] = {
@@ -84,9 +96,14 @@ WRONG: dict[str, tuple[list[Any], str, str]] = {
         "Field required",
     ),
     "arguments that are no text": (
-        [{"role": "assistant", "tool_calls": [CALL, {**CALL, "function": {"name": "add", "arguments": {}}}]}],
+        [{"role": "assistant", "tool_calls": [CALL, {**CALL, "function": {"name": "add", "arguments": 5}}]}],
         "messages[0].tool_calls[1].function.arguments",
         "valid string",
+    ),
+    "arguments that are too deep": (
+        [{"role": "assistant", "tool_calls": [{**CALL, "function": {"name": "add", "arguments": _nested(2000)}}]}],
+        "messages[0].tool_calls[0].function.arguments",
+        "is nested too deeply",
     ),
     "a call of another type": (
         [{"role": "assistant", "tool_calls": [{**CALL, "type": "custom"}]}],
