@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.chat.formats import deepseek, glm, harmony, hermes, kimi, listed_calls, llama, mistral, tag_calls
+from gateway.chat.formats import cohere, deepseek, glm, harmony, hermes, kimi, listed_calls, llama, mistral, tag_calls
+from gateway.chat.formats.cohere import Cohere
 from gateway.chat.formats.deepseek import DeepSeek
 from gateway.chat.formats.format import Format
 from gateway.chat.formats.functionary import Functionary
@@ -28,6 +29,7 @@ _REASONING_TAGS = (
     Tags("[THINK]", "[/THINK]"),
     Tags("<|inner_prefix|>", "<|inner_suffix|>"),
     Tags("<|channel>thought", "<channel|>"),
+    Tags("<|START_THINKING|>", "<|END_THINKING|>"),
 )
 _TOOLS = re.compile(r"\btools\b")
 _NO_TOKENS: Mapping[str, int] = {}
@@ -49,6 +51,7 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "seed": partial(TagCalls, markup=tag_calls.SEED),
     "qwen-coder": partial(TagCalls, markup=tag_calls.QWEN_CODER),
     "functionary": Functionary,
+    "cohere": Cohere,
     "nemotron": partial(ListedCalls, tags=listed_calls.NEMOTRON),
     "apriel": partial(ListedCalls, tags=listed_calls.APRIEL),
     "granite": partial(ListedCalls, tags=listed_calls.GRANITE),
@@ -80,6 +83,7 @@ def recognize(template: str) -> FormatKey:
         (mistral.TAG, "mistral" if mistral.ARGUMENTS in template else "mistral-listed"),
         (FUNCTION_GEMMA.call.opening, "function-gemma"),
         (GEMMA_4.call.opening, "gemma-4"),
+        (cohere.ACTION.opening, "cohere"),
         (glm.KEY, "glm"),
         (kimi.SECTION, "kimi"),
         (tag_calls.DSML, "dsml-functions" if tag_calls.FUNCTION_CALLS in template else "dsml"),

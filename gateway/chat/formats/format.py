@@ -109,6 +109,10 @@ class TaggedFormat(Format, ABC):
         """Return the readers of calls by opening texts that count only at the start of an answer."""
         return {}
 
+    def marks(self) -> Mapping[str, Reader]:
+        """Return the readers of marks around content, which they drop."""
+        return {}
+
     @override
     def opens_thinking(self, prompt: str) -> bool:
         return self.reasoning_tags is not None and prompt.rstrip().endswith(self.reasoning_tags.opening)
@@ -124,7 +128,7 @@ class TaggedFormat(Format, ABC):
         known = {tool.name: tool for tool in tools}
         reader = partial(
             read_answer,
-            calls=self.readers(known) if tools else {},
+            calls={**self.marks(), **(self.readers(known) if tools else {})},
             leading=self.leading(known) if tools else {},
             reasoning_tags=self.reasoning_tags,
             calls_end_reasoning=self.calls_end_reasoning,

@@ -1,4 +1,4 @@
-"""Reader of calls as JSON objects, which have a name, and arguments under one of two keys."""
+"""Reader of calls as JSON objects, which have a name and arguments, each under one of two keys."""
 
 from collections.abc import Mapping
 
@@ -7,8 +7,9 @@ from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.values import read_string, read_value
 
+_NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
-_OTHER = ("id", "type")
+_OTHER = ("id", "type", "tool_call_id")
 
 
 def read_object(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
@@ -44,7 +45,7 @@ class _JsonCall:
         self._began = False
 
     def read_member(self, key: str) -> Reading[None]:
-        if key == "name" and self._name is None:
+        if key in _NAMES and self._name is None:
             yield from self._read_name()
         elif key in _ARGUMENTS and not self._began and not self._early:
             yield from self._read_arguments()

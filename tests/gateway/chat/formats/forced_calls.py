@@ -14,6 +14,7 @@ _FRAMES = {
     "apriel": "<tool_calls>[{}]</tool_calls>",
     "granite": "<|tool_call|>[{}]",
     "apertus": "<|tools_prefix|>[{}]<|tools_suffix|>",
+    "cohere": "<|START_ACTION|>[\n    {}\n]<|END_ACTION|>",
     "lfm2": "<|tool_call_start|>[{}]<|tool_call_end|>",
     "kimi": "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>",
     "minimax": "<minimax:tool_call>\n{}\n</minimax:tool_call>",
@@ -22,6 +23,7 @@ _FRAMES = {
 }
 _SEPARATORS = {
     **dict.fromkeys(("nemotron", "apriel", "granite", "apertus", "lfm2"), ", "),
+    "cohere": ",\n    ",
     "hermes": "\n",
     "plain": "\n",
     "qwen-coder": "\n",
@@ -82,6 +84,7 @@ CALLS = {
     "apertus": ('{"get_weather": {"city": "Oslo"}}', '"Oslo"', "5"),
     "lfm2": ('get_weather(city="Oslo", days=5)', "5", '"five"'),
     "functionary": ('<function=get_weather>{"city": "Oslo"}</function>', '"Oslo"', "5"),
+    "cohere": ('{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Oslo"}}', '"Oslo"', "5"),
     "kimi": (_KIMI, '"Oslo"', "5"),
     "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
 }

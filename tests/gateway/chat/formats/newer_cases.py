@@ -11,6 +11,7 @@ NEWER_TEMPLATES = {
     "minimax": "{{ tools }}<minimax:tool_call><invoke name=><think></think>",
     "seed": "{{ tools }}<seed:tool_call><function=example><parameter=x><seed:think></seed:think>",
     "functionary": "{{ tools }}<function=example_function_name>",
+    "cohere": "{{ tools }}<|START_ACTION|><|START_THINKING|><|END_THINKING|>",
     "nemotron": "{{ tools }}<TOOLCALL>[</TOOLCALL><think></think>",
     "apriel": "{{ tools }}<tool_calls>[]</tool_calls>",
     "granite": "{{ tools }}<|tool_call|><think></think>",
@@ -195,4 +196,26 @@ NEWER_CASES = [
         [ContentDelta("I look."), *weather(0), *call(1, "now", "{}")],
     ),
     Case("functionary", "another tool", "<function=rm>{}</function>", [ContentDelta("<function=rm>{}</function>")]),
+    Case(
+        "cohere",
+        "thoughts and calls",
+        "<|START_THINKING|>Hm.<|END_THINKING|><|START_ACTION|>[\n"
+        '    {"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Oslo"}},\n'
+        '    {"tool_call_id": "1", "tool_name": "now", "parameters": {}}\n]<|END_ACTION|>',
+        [ReasoningDelta("Hm."), *weather(0), *call(1, "now", "{}")],
+    ),
+    Case("cohere", "an answer", "<|START_RESPONSE|>Yes.<|END_RESPONSE|>", [ContentDelta("Yes.")]),
+    Case(
+        "cohere",
+        "thoughts begun by the prompt, and an answer",
+        "Hm.<|END_THINKING|><|START_TEXT|>Yes.<|END_TEXT|>",
+        [ReasoningDelta("Hm."), ContentDelta("Yes.")],
+        True,
+    ),
+    Case(
+        "cohere",
+        "another tool",
+        '<|START_ACTION|>[{"tool_name": "rm"}]<|END_ACTION|>',
+        [ContentDelta('<|START_ACTION|>[{"tool_name": "rm"}]<|END_ACTION|>')],
+    ),
 ]
