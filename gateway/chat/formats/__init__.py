@@ -11,6 +11,7 @@ from gateway.chat.formats.deepseek import DeepSeek
 from gateway.chat.formats.format import Format
 from gateway.chat.formats.functionary import Functionary
 from gateway.chat.formats.gemma import FUNCTION_GEMMA, GEMMA_4, TURN, Gemma, ToolCode
+from gateway.chat.formats.gigachat import MARK, SEPARATOR, GigaChat
 from gateway.chat.formats.glm import Glm
 from gateway.chat.formats.harmony import Harmony
 from gateway.chat.formats.hermes import Hermes, Plain
@@ -52,6 +53,8 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "qwen-coder": partial(TagCalls, markup=tag_calls.QWEN_CODER),
     "functionary": Functionary,
     "cohere": Cohere,
+    "gigachat": partial(GigaChat, by_role=False),
+    "gigachat-3": partial(GigaChat, by_role=True),
     "nemotron": partial(ListedCalls, tags=listed_calls.NEMOTRON),
     "apriel": partial(ListedCalls, tags=listed_calls.APRIEL),
     "granite": partial(ListedCalls, tags=listed_calls.GRANITE),
@@ -84,6 +87,8 @@ def recognize(template: str) -> FormatKey:
         (FUNCTION_GEMMA.call.opening, "function-gemma"),
         (GEMMA_4.call.opening, "gemma-4"),
         (cohere.ACTION.opening, "cohere"),
+        (MARK, "gigachat"),
+        (SEPARATOR, "gigachat-3"),
         (glm.KEY, "glm"),
         (kimi.SECTION, "kimi"),
         (tag_calls.DSML, "dsml-functions" if tag_calls.FUNCTION_CALLS in template else "dsml"),

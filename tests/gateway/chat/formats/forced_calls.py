@@ -51,7 +51,10 @@ _SEED = (
     "</function>\n</seed:tool_call>"
 )
 _KIMI = '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|>'
+_GIGACHAT = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
 CALLS = {
+    "gigachat": (f"<|function_call|>{_GIGACHAT}", '"Oslo"', "5"),
+    "gigachat-3": (f"<|message_sep|>\n\nfunction call<|role_sep|>\n{_GIGACHAT}", '"Oslo"', "5"),
     "hermes": ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>', '"Oslo"', "5"),
     "plain": ('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>', '"Oslo"', "5"),
     "qwen-coder": (_CODER.format("<parameter=days>\n5\n</parameter>\n"), "\n5\n", "\nfive\n"),

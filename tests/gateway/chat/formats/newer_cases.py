@@ -12,6 +12,8 @@ NEWER_TEMPLATES = {
     "seed": "{{ tools }}<seed:tool_call><function=example><parameter=x><seed:think></seed:think>",
     "functionary": "{{ tools }}<function=example_function_name>",
     "cohere": "{{ tools }}<|START_ACTION|><|START_THINKING|><|END_THINKING|>",
+    "gigachat": "{{ tools }}<|role_sep|><|message_sep|><|function_call|>",
+    "gigachat-3": "{{ tools }}<|role_sep|><|message_sep|>",
     "nemotron": "{{ tools }}<TOOLCALL>[</TOOLCALL><think></think>",
     "apriel": "{{ tools }}<tool_calls>[]</tool_calls>",
     "granite": "{{ tools }}<|tool_call|><think></think>",
@@ -217,5 +219,17 @@ NEWER_CASES = [
         "another tool",
         '<|START_ACTION|>[{"tool_name": "rm"}]<|END_ACTION|>',
         [ContentDelta('<|START_ACTION|>[{"tool_name": "rm"}]<|END_ACTION|>')],
+    ),
+    Case(
+        "gigachat",
+        "words and a call",
+        'I look.<|function_call|>{"name": "get_weather", "arguments": {"city": "Oslo"}}',
+        [ContentDelta("I look."), *weather()],
+    ),
+    Case(
+        "gigachat-3",
+        "words and a call",
+        'I look.<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}',
+        [ContentDelta("I look."), *weather()],
     ),
 ]

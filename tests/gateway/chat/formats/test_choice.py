@@ -15,6 +15,7 @@ _NAMES = {
     "gemma-4": "gemma",
     "function-gemma": "gemma",
     "dsml-functions": "dsml",
+    "gigachat-3": "gigachat",
     **dict.fromkeys(("nemotron", "apriel", "granite"), "listed"),
 }
 
