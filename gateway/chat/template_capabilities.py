@@ -31,6 +31,12 @@ _CALLED: tuple[TemplateMessage, ...] = (
     {"role": "assistant", "content": None, "tool_calls": [_CALL]},
     {"role": "tool", "content": "x", "tool_call_id": _CALL["id"], "name": "f"},
 )
+_REASONED: tuple[TemplateMessage, ...] = (
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": "x", "reasoning_content": _NEEDLE},
+)
+_THINKING = "'thinking'"
+"""Type of a part of reasoning, in the templates of Magistral and Ministral."""
 _SHORT_ID = 9
 """Length of a call's id for Mistral's templates, which refuse any other."""
 _COUNTED = "<|tool_call_argument_begin|>"
@@ -61,6 +67,8 @@ class TemplateCapabilities:
     """Requires ids of names and indices."""
     tool_responses: bool = False
     """Requires results of calls in the message that has the calls."""
+    thinking_parts: bool = False
+    """Requires reasoning as a part of the content."""
 
     def adapt(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
         """Return the messages in the shape that the template requires. Does not modify the arguments."""
@@ -96,6 +104,9 @@ class TemplateCapabilities:
 
     def _content(self, message: TemplateMessage) -> object:
         content = message["content"] or ""
+        if self.thinking_parts and (reasoning := message.get("reasoning_content")):
+            text = [{"type": "text", "text": content}] if content else []
+            return [{"type": "thinking", "thinking": reasoning}, *text]
         if not content and self.null_content and "tool_calls" in message:
             return None
         return [{"type": "text", "text": content}] if self.typed_content else content
@@ -125,7 +136,10 @@ def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
     system = _shows(render, capabilities, [_INSTRUCTED, {"role": "user", "content": "Hello"}])
     capabilities = replace(capabilities, system=system)
     fitting = (candidate for candidate in _candidates(capabilities) if _shows(render, candidate, _CALLED))
-    return next(fitting, replace(capabilities, calls=False))
+    found = next(fitting, replace(capabilities, calls=False))
+    parted = replace(found, thinking_parts=True)
+    parts = _THINKING in source and not _shows(render, found, _REASONED) and _shows(render, parted, _REASONED)
+    return parted if parts else found
 
 
 def _candidates(capabilities: TemplateCapabilities) -> Iterator[TemplateCapabilities]:

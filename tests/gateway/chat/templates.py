@@ -55,6 +55,17 @@ PARTS = """
 """
 """Takes content only as an array of parts."""
 
+THINKING_PARTS = """
+{%- for m in messages %}
+  {%- if m.content is string %}{{ m.content }}{% else %}
+    {%- for part in m.content %}
+      {%- if part.type == 'thinking' %}{{ '[THINK]' + part.thinking + '[/THINK]' }}{% else %}{{ part.text }}{% endif %}
+    {%- endfor %}
+  {%- endif %};
+{%- endfor %}
+"""
+"""Ministral's: takes reasoning as a part of the content."""
+
 NO_SYSTEM = """
 {%- for m in messages %}
   {%- if m.role not in ['user', 'assistant'] %}{{ raise_exception('System role not supported') }}{% endif %}

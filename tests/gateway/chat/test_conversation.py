@@ -64,6 +64,12 @@ def test_a_template_that_loops_over_tools_takes_a_conversation_without_them() ->
     assert text_from("{% if tools is not none %}tools{% endif %}") == ""
 
 
+@pytest.mark.parametrize(("content", "words"), [("Well.", "Well."), (None, "")])
+def test_reasoning_becomes_a_part_where_the_template_takes_it_so(content: str | None, words: str) -> None:
+    thought: TemplateMessage = {"role": "assistant", "content": content, "reasoning_content": "Hm."}
+    assert text_from(templates.THINKING_PARTS, ASKED, thought).strip() == f"Hi;[THINK]Hm.[/THINK]{words};"
+
+
 def test_open_answer_controls_the_generation_prompt() -> None:
     ended = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nWell <|im_end|>\n"
     assert prompt_of(templates.CHATML, ASKED, SAID, open_answer=False).text == ended

@@ -25,6 +25,7 @@ def capabilities_of(source: str) -> TemplateCapabilities:
         (templates.ARGUMENTS_AS_TEXT, TemplateCapabilities(object_arguments=False, null_content=True)),
         (templates.NINE_LETTERS, TemplateCapabilities(short_ids=True)),
         (templates.PARTS, TemplateCapabilities(typed_content=True, calls=False)),
+        (templates.THINKING_PARTS, TemplateCapabilities(thinking_parts=True, calls=False)),
         (templates.NO_SYSTEM, TemplateCapabilities(system=False, calls=False)),
         (templates.CHATML + "{# knows the developer #}", TemplateCapabilities(developer=True)),
         ("{{ raise_exception('Never.') }}", TemplateCapabilities(system=False, calls=False)),
