@@ -27,7 +27,7 @@ def top_k(logits: Logits, count: int) -> Ids:
     group = max(1, min(_GROUP, len(logits) // count))
     maxima = logits[: len(logits) // group * group].reshape(group, -1).max(axis=0)
     floor = np.partition(maxima, -count)[-count] if count < len(maxima) else maxima.min()
-    ids = possible(logits) if floor == -math.inf else _at_least(logits, floor)
+    ids = possible(logits) if floor == -math.inf else _at_least(logits, float(floor))
     if len(ids) > count:
         ids = ids[np.argpartition(-logits[ids], count - 1)[:count]]
     return ids
