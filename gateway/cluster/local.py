@@ -47,7 +47,7 @@ def serve_locally(settings: Settings) -> None:
         asked.set()
 
     replicas = (settings.max_replicas or settings.replicas) * len(settings.served)
-    cores = len(os.sched_getaffinity(0))
+    cores = _processors()
     threads = settings.threads or max(1, cores // replicas)
     settings = replaced(settings, {"threads": threads})
     parts = parts_of(settings)
@@ -69,6 +69,13 @@ def serve_locally(settings: Settings) -> None:
     finally:
         ray.shutdown()
     logger.info("stopped")
+
+
+def _processors() -> int:
+    """Return the number of processors that this process may use."""
+    if not hasattr(os, "sched_getaffinity"):  # not Linux
+        return os.cpu_count() or 1
+    return len(os.sched_getaffinity(0))
 
 
 def start_ray(cpus: int) -> None:
