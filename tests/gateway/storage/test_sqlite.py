@@ -157,6 +157,8 @@ async def test_a_file_that_another_process_never_finishes_is_an_error(
     path: Path, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sqlite, "BUSY_TIMEOUT", 0.0)
+    database = SQLiteDatabase(path)
     with pytest.raises(StorageError, match="locked"):
-        await created(path)
+        await database.create(SCHEMA)
     assert other.in_transaction
+    await database.close()
