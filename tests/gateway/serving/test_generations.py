@@ -9,12 +9,23 @@ import anyio.lowlevel
 import pytest
 import trio.testing
 
-from engine import Alternative, Finished, FinishReason, GenerationRequest, SlowReader, Text, TokenDetail
+from engine import (
+    Alternative,
+    Finished,
+    FinishReason,
+    GenerationRequest,
+    HeldPrefix,
+    SlowReader,
+    Text,
+    TokenDetail,
+)
 from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.middleware.caller import Caller
+from gateway.routing.blocks import BLOCK_BYTES
 from gateway.serving.adapters import Adapters
 from gateway.serving.generation_source import Encode, GenerationSource
 from gateway.serving.generations import Generations, GenerationTerms
+from gateway.serving.prefixes import PromptLabels
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
 from tests.gateway.application import app_of
@@ -58,11 +69,10 @@ async def test_a_request_too_long_in_the_queue_is_a_503(name: str) -> None:
     assert engine.generations[0].left == "waited in the queue for too long"
 
 
-def generations_on(engine: FakeEngine, **changes: Any) -> Generations:
+def generations_on(engine: FakeEngine, labels: PromptLabels | None = None, **changes: Any) -> Generations:
     terms = GenerationTerms(**{"max_tokens": None, "queue_timeout": 1000, "patience": 1000, **changes})
-    return Generations(
-        engine.as_engine(), Recorder("m", ()), MemoryLimiter(), terms=terms, adapters=Adapters((), ()).chosen
-    )
+    recorder, choose = Recorder("m", ()), Adapters((), ()).chosen
+    return Generations(engine.as_engine(), recorder, MemoryLimiter(), terms=terms, adapters=choose, labels=labels)
 
 
 def source_of(engine: FakeEngine, encode: Encode = lambda _prompts, _events: [], **changes: Any) -> GenerationSource:
@@ -82,6 +92,26 @@ async def test_a_request_belongs_to_its_caller_until_the_last_one_with_its_id_ha
         assert generations.has_sent(caller, "req_1")
         assert not generations.has_sent(other, "req_1")
     assert not generations.has_sent(caller, "req_1")
+
+
+async def test_a_record_shows_when_the_engine_has_accepted_the_request() -> None:
+    shown: list[tuple[bool, bool]] = []
+    recorder = Recorder("m", (lambda record: shown.append((record.accepted, record.outcome is not None)),))
+    generations = generations_on(FakeEngine(say_nothing)).with_adapters(Adapters((), ()).chosen, recorder)
+    request = GenerationRequest(id="req_1", prompts=("x",))
+    async with generations.open(Caller(request_id="req_1"), request, operation=Operation.CHAT):
+        assert shown == [(False, False), (True, False)]
+    assert shown == [(False, False), (True, False), (True, True)]
+
+
+async def test_a_label_has_blocks_once_the_engine_has_accepted_its_request() -> None:
+    engine, labels = FakeEngine(say_nothing), PromptLabels("m", b"")
+    request = GenerationRequest(id="req_1", prompts=("x" * BLOCK_BYTES,))
+    generations = generations_on(engine, labels=labels)
+    async with generations.open(Caller(request_id="req_1"), request, operation=Operation.CHAT) as admission:
+        label = engine.generations[0].request.label
+        assert label is not None
+        assert len(labels.blocks(HeldPrefix(label, 0, sum(admission.generation.prompt_tokens)))) == 1
 
 
 async def test_pieces_are_sent_together_within_the_interval(monkeypatch: pytest.MonkeyPatch) -> None:
