@@ -115,6 +115,17 @@ def test_sets_share_the_time_by_the_number_of_their_sequences() -> None:
     assert 1.9 < uneven[BASE] / uneven[ONE] < 3.3
 
 
+def test_a_set_without_sequences_gives_its_turn_away_at_once() -> None:
+    driver, _ = loaded()
+    start(driver, {BASE: 1, ONE: 1, OTHER: 1})
+    while driver.plans[-1].adapters != ONE:
+        driver.step()
+    driver.cancel(2)
+    plan = driver.step()
+    assert plan is not None
+    assert plan.adapters != ONE
+
+
 def test_a_long_prompt_of_a_set_gets_its_share_beside_decodes() -> None:
     driver, runner = loaded()
     start(driver, {BASE: 4})
