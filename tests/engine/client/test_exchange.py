@@ -10,7 +10,18 @@ from engine.client import mailbox as mailbox_module
 from engine.client.exchange import Exchange
 from engine.client.mailbox import Mailbox
 from engine.client.queries import Queries
-from engine.events import Alternative, Failed, Finished, FinishReason, Released, Started, Text, TokenDetail
+from engine.events import (
+    Alternative,
+    Event,
+    Failed,
+    Finished,
+    FinishReason,
+    FirstToken,
+    Released,
+    Started,
+    Text,
+    TokenDetail,
+)
 from engine.info import EngineMetrics, QueuedRequest
 from engine.protocol.codec import encode
 from engine.protocol.messages import Accepted, Answered, Cancel, EndReasoning, Generate, Inspected, Refused, ToEngine
@@ -32,9 +43,10 @@ class Line:
         self.exchange.connect(self.sent.append)
 
     def open(self, script: str = "", **fields: Any) -> Mailbox:
-        return self.exchange.open(ask(script, **fields), patience=5)
+        request = ask(script, **fields)
+        return self.exchange.open(request, patience=5 if request.stream else None)
 
-    def news(self, mailbox: Mailbox, *events: Started | Text | Finished | Failed | Released, now: float = 0) -> None:
+    def news(self, mailbox: Mailbox, *events: Event, now: float = 0) -> None:
         assert mailbox.key is not None
         self.now = now
         self.exchange.deliver([(mailbox.key, event) for event in events], now)
@@ -370,6 +382,20 @@ async def test_patience_counts_from_the_oldest_event_that_was_not_taken(line: Li
     assert line.cancels() == []
 
 
+async def test_patience_does_not_count_from_an_event_without_text(line: Line) -> None:
+    mailbox = line.open()
+    line.news(mailbox, Started(), now=0)
+    line.news(mailbox, HELLO, now=100)
+    assert line.cancels() == []
+
+
+async def test_a_request_that_is_sent_again_is_counted_again(line: Line) -> None:
+    mailbox = line.open(stream=False, n=2)
+    line.news(mailbox, FirstToken(), END)
+    line.exchange.disconnect()
+    assert (mailbox.tally.first_token_at, mailbox.tally.completion_tokens) == (None, 0)
+
+
 async def test_a_reader_may_leave_only_so_many_details_unread(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailbox_module, "MOST_UNREAD", 5)
     two = Text(0, "a", (TokenDetail(1, b"a", -1.0, (Alternative(2, b"b", -2.0),)),))
@@ -385,10 +411,11 @@ async def test_a_reader_may_leave_only_so_many_details_unread(line: Line, monkey
 
 
 async def test_a_request_without_streaming_has_no_reader_to_cut_off(line: Line) -> None:
-    mailbox = line.open(stream=False, n=2)
-    line.news(mailbox, END, now=0)
-    line.news(mailbox, Finished(1, "", FinishReason.STOP, 1, 0), now=1000)
-    assert len(await mailbox.outcomes()) == 2
+    mailbox = line.open(stream=False, n=3)
+    for choice in range(3):
+        line.news(mailbox, Finished(choice, "", FinishReason.STOP, 1, 0), now=1000 * choice)
+    assert line.cancels() == []
+    assert len(await mailbox.outcomes()) == 3
 
 
 async def test_the_oldest_request_is_known_until_it_has_ended(line: Line) -> None:
