@@ -169,6 +169,26 @@ def test_a_lone_request_waits_for_a_bounded_time_whatever_the_others_do(seed: in
     assert sum(job.started_at is None for job in probes) < 20
 
 
+def test_a_client_begins_at_the_level_of_those_that_wait_by_their_latest_weights() -> None:
+    turns: FairTurns[Job, Job] = FairTurns()
+    running = Job("ahead", 1000)
+    turns.add(running)
+    turns.take()
+    turns.begin(running, running, running.cost)
+    turns.add(Job("behind", 1))
+    running.work = running.tokens
+    waiting = [Job("ahead", 1), Job("ahead", 1, weight=3.0)]
+    for job in waiting:
+        turns.add(job)
+    turns.add(Job("new", 1))
+    assert turns.round_of("behind") == 0
+    assert turns.round_of("new") == 750 // QUANTUM
+    for job in waiting:
+        turns.discard(job)
+    turns.add(Job("newer", 1))
+    assert turns.round_of("newer") == 750 // QUANTUM, "the level never decreases"
+
+
 def test_a_weight_out_of_bounds_starves_no_client() -> None:
     for weight in (0.0, float("nan"), float("inf"), -1.0):
         simulation = Simulation(slots=1)

@@ -84,6 +84,10 @@ class Turns(RuleBasedStateMachine):
         assert set(order) == set(self.waiting)
         assert next(iter(order), None) is self.turns.first
 
+    @invariant()
+    def only_clients_that_wait_or_run_have_an_account(self) -> None:
+        assert set(self.turns._clients) == {job.client for job in (*self.waiting, *self.running)}
+
     def teardown(self) -> None:
         while self.waiting:
             self.start()
