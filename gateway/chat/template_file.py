@@ -67,6 +67,7 @@ def _refusal(source: str) -> str:
             command,
             input=source.encode(),
             stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # Python 3.12 has words there on generators that a recursion leaves behind
             timeout=MAX_SECONDS,
             check=False,
             env=without_secrets(os.environ),
