@@ -143,7 +143,9 @@ def test_cells_are_written_when_their_slot_is_overwritten_by_a_busy_engine() -> 
 def test_a_longer_prefix_replaces_the_file_of_a_shorter_one() -> None:
     driver = driven()
     computed(driver, LONG)
+    (shorter,) = driver.run.files.known
     computed(driver, LONG * 2)
+    assert shorter not in driver.files
     assert [file.size for file in driver.run.files.known.values()] == [len(LONG) * 2]
 
 
@@ -180,6 +182,17 @@ def test_without_room_in_host_memory_no_file_is_read() -> None:
     assert computed(restarted(driver), LONG) == len(LONG)
 
 
+def test_a_file_that_was_removed_for_others_is_not_read() -> None:
+    driver = driven()
+    driver.run.files.room = 4 * WORTH_WRITING
+    first, second = words(0, 3 * WORTH_WRITING), words(1, 3 * WORTH_WRITING)
+    computed(driver, first)
+    (name,) = driver.run.files.known
+    assert name in driver.files
+    computed(driver, second)
+    assert name not in driver.files
+
+
 def file(tokens: int) -> PrefixFile:
     return file_for(Prefix(list(range(tokens)), tokens, ""), bytes_of(tokens))
 
@@ -202,6 +215,21 @@ def test_an_idle_engine_does_not_write_slots_in_turns_where_the_disk_has_no_room
     assert written < 3 * 3 * 4 * WORTH_WRITING
     computed(driver, words(3, 3 * WORTH_WRITING))
     assert driver.run.files.written > written, "the next request is written"
+
+
+def test_an_idle_engine_writes_one_prefix_after_another() -> None:
+    driver = driven()
+    for at in range(2):
+        driver.add(words(at, 2 * WORTH_WRITING), max_tokens=1)
+    written = []
+    while driver.scheduler.busy:
+        driver.step()
+    for _ in range(3):
+        driver.step()
+        driver.step()
+        written.append(len(driver.run.files.reports))
+        driver.deliver()
+    assert written == [1, 1, 0]
 
 
 def test_a_file_is_read_if_that_takes_less_time_than_computing() -> None:

@@ -55,6 +55,28 @@ def test_cached_cells_of_other_slots_make_room() -> None:
     assert driver.ledger.cached_tokens <= 512
 
 
+def test_cells_of_a_cancelled_sequence_count_until_they_are_dropped() -> None:
+    driver = pooled(512)
+    key = driver.add("x" * 50, max_tokens=50)
+    driver.step()
+    counts = [driver.scheduler.metrics().active_tokens]
+    driver.cancel(key)
+    counts.append(driver.scheduler.metrics().active_tokens)
+    driver.step()
+    counts.append(driver.scheduler.metrics().active_tokens)
+    assert counts == [50, 50, 0]
+
+
+def test_a_prefix_stays_as_long_as_all_cells_suffice() -> None:
+    driver = pooled(200)
+    driver.add("x" * 120, max_tokens=1)
+    driver.drain()
+    assert driver.ledger.make_room(80)
+    assert driver.ledger.cached_tokens == 120
+    assert driver.ledger.make_room(81)
+    assert driver.ledger.cached_tokens == 0
+
+
 def test_the_least_recently_used_prefix_goes_first() -> None:
     driver = pooled(512, slots=5)
     for letter in "abcd":
