@@ -122,7 +122,7 @@ RULES: dict[str, set[str]] = {
     },
     "gateway.chat": {"gateway.chat", "engine", "orjson", "typing_extensions"},
     "gateway.chat.rendering": {"gateway.chat", "engine", "msgspec", "orjson"},
-    "gateway.chat.template": {"engine", "jinja2"},
+    "gateway.chat.template": {"engine", "jinja2", "typing_extensions"},
     "gateway.chat.template_variables": {"pydantic"},
     "gateway.preparation": {
         "gateway.preparation",
