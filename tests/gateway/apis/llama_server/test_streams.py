@@ -1,5 +1,6 @@
 """Resumable streams: they go on without their clients, and are read again, only where a client asks for it."""
 
+import math
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -135,7 +136,7 @@ async def test_the_end_of_the_server_ends_a_stream() -> None:
 
 async def test_a_new_stream_takes_the_place_of_one_with_its_name() -> None:
     engine = FakeEngine(say_nothing)
-    async with serving(engine) as app:
+    async with serving(engine, background_limit=1) as app:
         first, second = await left_alone(app, engine), await left_alone(app, engine)
         await anyio.wait_all_tasks_blocked()
         assert (first.left, second.left) == ("the client ended the stream", None)
@@ -250,15 +251,44 @@ async def test_a_kept_stream_sends_nothing_to_the_connection_of_its_request() ->
     assert events.sinks == []
 
 
+@asynccontextmanager
+async def silent() -> AsyncIterator[NextEvents]:
+    async def never() -> Iterable[bytes]:
+        await anyio.sleep_forever()
+        return ()
+
+    yield never
+
+
+async def test_a_stream_holds_its_model_until_it_ends_itself() -> None:
+    streams, client = ResumableStreams(StreamLimits(timeout=1000, most=1, running=1)), Caller(request_id="r")
+    caller, released = streams.caller_of(client, NAME), []
+    caller.held.callback(lambda: released.append(NAME))
+    client.closing.deadline = 0.0
+    async with streams.open():
+        streams.keep(caller, NAME, EventStream(silent), with_caller({"type": "http"}, client))
+        assert client.closing.deadline == math.inf, "that of the stream is its own"
+        client.held.close()
+        await anyio.wait_all_tasks_blocked()
+        assert released == []
+        streams.drop(caller.credentials, NAME)
+        await anyio.wait_all_tasks_blocked()
+        assert released == [NAME]
+
+
+async def test_the_stream_that_ended_first_makes_room() -> None:
+    streams, client = ResumableStreams(StreamLimits(timeout=1000, most=2, running=2)), Caller(request_id="r")
+    async with streams.open():
+        for name, ended_at in (("later", 20), ("first", 10), ("new", 30)):
+            caller = streams.caller_of(client, name)
+            streams.keep(caller, name, EventStream(silent), with_caller({"type": "http"}, client))
+            stream = streams.find(caller.credentials, name)
+            assert stream is not None
+            stream.ended_at = ended_at
+        assert [one for one in ("later", "first", "new") if streams.find(client.credentials, one)] == ["later", "new"]
+
+
 async def test_a_stream_has_the_time_of_a_request() -> None:
-    @asynccontextmanager
-    async def silent() -> AsyncIterator[NextEvents]:
-        async def never() -> Iterable[bytes]:
-            await anyio.sleep_forever()
-            return ()
-
-        yield never
-
     streams, caller = ResumableStreams(StreamLimits(timeout=0.001, most=1, running=1)), Caller(request_id="r")
     async with streams.open():
         streams.keep(streams.caller_of(caller, NAME), NAME, EventStream(silent), with_caller({"type": "http"}, caller))
