@@ -1,7 +1,6 @@
 """Render a conversation as a prompt, with the grammar and the parser for the text that the model generates."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -19,6 +18,7 @@ from gateway.chat.template_capabilities import TemplateMessage, detect_capabilit
 from gateway.chat.tools import Tool, ToolChoice
 
 _NO_TOKENS: Mapping[str, int] = {}
+_BARE = Tool("f", parameters={"type": "object"})
 
 _CUT = "\ue000 the text goes on here \ue000"
 """Marks the end of the message to continue. It has private-use characters, which no template looks for."""
@@ -181,19 +181,20 @@ class _TemplateFormat:
         self._capabilities = detect_capabilities(
             source, lambda messages: self._template.render({**probe, "messages": messages})
         )
-        self._needs_list = self._fails_without_list()
+        # Some templates loop over tools without asking whether there are any, or read what a tool may lack.
+        self._needs_list = not self._takes(None) and self._takes([])
+        self._completes = not self._takes([_described(_BARE)]) and self._takes([_described(_completed(_BARE))])
         self._key = recognize(source)
         self._format = create(self._key, special_tokens)
 
-    def _fails_without_list(self) -> bool:
-        """Return whether the template needs an empty list for no tools: some only loop over them."""
+    def _takes(self, tools: object) -> bool:
+        """Return whether the template renders a message beside tools in this form."""
         messages = self._capabilities.adapt([{"role": "user", "content": "Hello"}])
-        for as_list in (False, True):
-            with suppress(RequestError):
-                tools: list[object] | None = [] if as_list else None
-                self._template.render({"messages": messages, "tools": tools, "add_generation_prompt": True})
-                return as_list
-        return False
+        try:
+            self._template.render({"messages": messages, "tools": tools, "add_generation_prompt": True})
+        except RequestError:
+            return False
+        return True
 
     def prompt(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> ChatPrompt:
         """Return the prompt of a conversation, as `ChatModel.prompt` does.
@@ -260,7 +261,7 @@ class _TemplateFormat:
         shown = messages if self._capabilities.calls else self._format.text_calls.render(messages)
         if (instructions := self._format.instructions(tools)) is not None:
             shown = self._capabilities.add_instructions(shown, instructions)
-        described = [_described(tool) for tool in tools]
+        described = [_described(_completed(tool) if self._completes else tool) for tool in tools]
         return self._template.render(
             {
                 "functions": to_json(described, indent=2) if described else "",  # Firefunction's name for them
@@ -307,3 +308,9 @@ def _either(calls: Grammar, answer: Grammar) -> Grammar:
 def _described(tool: Tool) -> dict[str, Any]:
     description = {} if tool.description is None else {"description": tool.description}
     return {"type": "function", "function": {"name": tool.name, **description, "parameters": tool.parameters}}
+
+
+def _completed(tool: Tool) -> Tool:
+    """Return a tool with all that a template may read."""
+    parameters = {**tool.parameters, "properties": tool.parameters.get("properties", {})}
+    return replace(tool, description=tool.description or "", parameters=parameters)

@@ -70,6 +70,11 @@ def test_reasoning_becomes_a_part_where_the_template_takes_it_so(content: str | 
     assert text_from(templates.THINKING_PARTS, ASKED, thought).strip() == f"Hi;[THINK]Hm.[/THINK]{words};"
 
 
+def test_a_template_may_read_what_a_tool_lacks() -> None:
+    source = "{% for t in tools %}{{ t.function.description + t.function.parameters.properties | tojson }}{% endfor %}"
+    assert text_from(source, tools=(Tool("now", None, {"type": "object"}),)) == "{}"
+
+
 def test_open_answer_controls_the_generation_prompt() -> None:
     ended = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nWell <|im_end|>\n"
     assert prompt_of(templates.CHATML, ASKED, SAID, open_answer=False).text == ended
