@@ -10,8 +10,9 @@ from tests.soak.target import Sample
 MIB = 2**20
 GROWTH = 0.05
 """Share by which memory may grow from the middle of the soak to its end."""
-NOISE = 8 * MIB
-"""Growth of memory that is never a leak: what the allocator keeps in one round and not in another."""
+NOISE = 16 * MIB
+"""Growth of memory that is never a leak: what the allocator keeps in one round and not in another. Steps of 9 MiB were
+seen, in the second minute and never again."""
 COLUMNS = f"{'s':>6} {'MiB':>7} {'engine':>7} {'files':>6} {'tasks':>6} {'objects':>8} {'requests':>9}"
 
 

@@ -20,8 +20,8 @@ def test_a_flat_series_leaks_nothing() -> None:
 
 
 def test_what_grows_until_the_end_leaks() -> None:
-    growing = [replace(IDLE, resident=(60 + 5 * number) * MIB) for number in range(9)]
-    assert leaks(growing) == [f"resident: {80 * MIB} in the middle, {95 * MIB} at the end"]
+    growing = [replace(IDLE, resident=(60 + 6 * number) * MIB) for number in range(9)]
+    assert leaks(growing) == [f"resident: {84 * MIB} in the middle, {102 * MIB} at the end"]
 
 
 def test_a_file_or_a_task_too_many_leaks() -> None:
