@@ -17,6 +17,7 @@ IDLE = Sample(seconds=0, resident=60 * MIB, engine_resident=0, files=17, tasks=C
 def test_a_flat_series_leaks_nothing() -> None:
     assert leaks([IDLE] * 9) == []
     assert leaks([IDLE, *[replace(IDLE, resident=70 * MIB, objects=9000)] * 8]) == []
+    assert leaks([*[IDLE] * 5, *[replace(IDLE, resident=70 * MIB)] * 4]) == [], "a step is none"
 
 
 def test_what_grows_until_the_end_leaks() -> None:
