@@ -38,7 +38,7 @@ async def leave_early(served: Served, **fields: Any) -> None:
     """Close a stream once its first tokens have come, beside a request that stays."""
     client = served.client()
     await client.send(completion("leaves", **{**fields, "max_tokens": 400}, **STREAMED))
-    await served.until_in("decode", "leaves")
+    await client.read_until(b'"text":')
     client.close()
     await ask(served, **GREEDY)
     await served.until_idle()
