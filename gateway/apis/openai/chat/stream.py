@@ -30,7 +30,8 @@ class ChatChunks:
     """Encodes the events of a stream. Fields that are the same in every chunk are encoded only once.
 
     The first chunk of a choice has its role. The last one has its finish reason and no text, so that clients can join
-    the deltas between them.
+    the deltas between them. Choices begin in their order, because OpenAI's client takes the place of a choice among the
+    first chunks for its index.
     """
 
     def __init__(self, head: ChatHead, options: ChatOptions, prompt: ChatPrompt, ids: PromptIds) -> None:
@@ -48,14 +49,15 @@ class ChatChunks:
         self._options = options
         self._prompt_ids = b',"prompt_token_ids":' + orjson.dumps(ids[0]) if ids else b""
         self._choices = [_Choice(index, options, prompt) for index in range(options.n)]
+        self._begun = 0
         self._ends: list[Finished] = []
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterator[bytes]:
         """Yield the chunks of all events. With `include_usage`, the usage follows the last choice."""
         for event in events:
             choice = self._choices[event.choice]
-            if not choice.began:
-                yield from (self._head, *choice.begin(), self._prompt_ids, self._tail)
+            if event.choice >= self._begun:
+                yield from self._begin(event.choice + 1)
             if isinstance(event, Text) and (progress := choice.running.read(event)) is not None:
                 yield from self._progress(choice, progress)
                 continue
@@ -69,6 +71,12 @@ class ChatChunks:
                 yield self._head
                 yield from choice.end(event)
                 yield from self._end(prompt_tokens) if len(self._ends) == len(self._choices) else (self._tail,)
+
+    def _begin(self, count: int) -> Iterator[bytes]:
+        """Yield the first chunks of the first `count` choices that have not begun."""
+        for choice in self._choices[self._begun : count]:
+            yield from (self._head, *choice.begin(), self._prompt_ids, self._tail)
+        self._begun = count
 
     def _progress(self, choice: "_Choice", progress: PromptProgress) -> Iterable[bytes]:
         if not self._options.return_progress:
@@ -94,8 +102,6 @@ class _Choice:
     """Encoder of the chunks of one choice."""
 
     def __init__(self, index: int, options: ChatOptions, prompt: ChatPrompt) -> None:
-        self.began = False
-        """True after the role is sent."""
         self.running = RunningTimings()
         """Times until now."""
         self._index = index
@@ -108,7 +114,6 @@ class _Choice:
 
     def begin(self) -> Iterable[bytes]:
         """Return the first part, which has the role."""
-        self.began = True
         content = None if self._options.like_llama_server else ""
         return self._encoded(self._part({"role": "assistant", "content": content}), ())
 

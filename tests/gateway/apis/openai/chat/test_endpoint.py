@@ -11,6 +11,8 @@ import anyio.lowlevel
 import anyio.to_thread
 import orjson
 import pytest
+from openai.lib.streaming.chat import ChatCompletionStreamState
+from openai.types.chat import ChatCompletionChunk
 
 from engine import (
     Alternative,
@@ -149,6 +151,21 @@ async def test_ready_events_are_sent_together() -> None:
             {"content": str(index)},
             {},
         ]
+
+
+async def test_choices_begin_in_their_order_whichever_has_text_first() -> None:
+    def script(generation: FakeGeneration) -> None:
+        for choice in (2, 1, 0):
+            generation.put(Text(choice, f"a{choice}"), Finished(choice, "", FinishReason.STOP, 3, 1))
+
+    chunks = await ask(script, n=3, stream=True)
+    roles = [chunk["choices"][0]["index"] for chunk in chunks if "role" in chunk["choices"][0]["delta"]]
+    assert roles == [0, 1, 2]
+    state = ChatCompletionStreamState()
+    for chunk in chunks:
+        state.handle_chunk(ChatCompletionChunk.model_validate(chunk))
+    choices = state.get_final_completion().choices
+    assert [(choice.index, choice.message.content) for choice in choices] == [(0, "a0"), (1, "a1"), (2, "a2")]
 
 
 async def test_a_tool_call_is_returned_in_the_message() -> None:
