@@ -1,7 +1,7 @@
 """LoRA adapters with real servers and OpenAI's own client: each answer is that of the adapter alone."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@contextmanager
-def client_of(served: Served) -> Iterator[AsyncOpenAI]:
-    yield AsyncOpenAI(base_url=f"http://127.0.0.1:{served.port}/v1", api_key="none", max_retries=0, timeout=GUARD)
+@asynccontextmanager
+async def client_of(served: Served) -> AsyncIterator[AsyncOpenAI]:
+    url = f"http://127.0.0.1:{served.port}/v1"
+    async with AsyncOpenAI(base_url=url, api_key="none", max_retries=0, timeout=GUARD) as client:
+        yield client
 
 
 async def test_each_model_name_answers_as_its_merged_model_does_while_all_are_busy(folder: Path) -> None:
@@ -48,7 +50,7 @@ async def test_each_model_name_answers_as_its_merged_model_does_while_all_are_bu
     assert len(set(alone.values())) == 3
     flags = tuple(str(folder / f"{name}.gguf") for name in SEEDS)
     async with serving(lora=flags, alias="m", slots=6) as served:
-        with client_of(served) as client:
+        async with client_of(served) as client:
             names = [model.id async for model in client.models.list()]
             assert names == ["m", "m:one", "m:two"]
             answers: list[tuple[str, str]] = []
