@@ -8,7 +8,8 @@ from engine.core.sequence import Sequence, State
 from engine.request import GenerationRequest
 
 MOST_DETAILS = 2**21
-"""Each takes about 0.1 KB of the gateway's memory until the last choice has ended."""
+"""Tokens and alternatives of an answer without streaming. Each takes about 0.1 KB of the gateway's memory until all
+choices have ended."""
 TOO_MANY_DETAILS = f"without streaming, the tokens of an answer and their alternatives may be {MOST_DETAILS:,} at most"
 
 
@@ -33,8 +34,6 @@ class SequenceGroup:
     """Sequences that hold a slot."""
     generated: int
     """Number of tokens that all its sequences have generated."""
-    details: int
-    """Number of tokens and alternatives that the ends of its choices will have, as far as they are known."""
     started: bool
     """True if a sequence has ever held a slot."""
 
@@ -55,10 +54,12 @@ class SequenceGroup:
         self.cost = self.waiting[0].cost if self.waiting else 0
         self.running: set[Sequence] = set()
         self.generated = 0
-        self.details = sum(sequence.prompt * sequence.details_per_token for sequence in self.waiting if sequence.echo)
         self.started = False
         self._read: dict[int, int] = {}
         self._cached: dict[int, int] = {}
+        self._details_per_token = _details_per_token(request)
+        echoed = sum(sequence.prompt for sequence in self.waiting if sequence.echo)
+        self._details = echoed * self._details_per_token  # of the ends of its choices, as far as they are known
 
     @property
     def over(self) -> bool:
@@ -68,7 +69,7 @@ class SequenceGroup:
     @property
     def too_detailed(self) -> bool:
         """True if its answer takes too much memory."""
-        return self.details > MOST_DETAILS
+        return self._details > MOST_DETAILS
 
     @property
     def phase(self) -> str:
@@ -93,6 +94,11 @@ class SequenceGroup:
         sequence.enter(State.RUNNING)
         self.running.add(sequence)
         return sequence
+
+    def count_token(self) -> None:
+        """Count a generated token."""
+        self.generated += 1
+        self._details += self._details_per_token
 
     def put_back(self, sequence: Sequence) -> None:
         """Move a running sequence to the head of the waiting ones. Its known tokens stay."""
@@ -120,3 +126,9 @@ class SequenceGroup:
         self._read[prompt] = max(self._read.get(prompt, 0), sequence.prompt - sequence.unread)
         if not choice:
             self._cached.setdefault(prompt, sequence.cached)
+
+
+def _details_per_token(request: GenerationRequest) -> int:
+    """Return how much the end of a choice has of each token: the token and its alternatives. 0 in a stream."""
+    detailed = request.token_ids or request.logprobs is not None
+    return 1 + (request.logprobs or 0) if detailed and not request.stream else 0

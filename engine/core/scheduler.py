@@ -250,9 +250,8 @@ class Scheduler:
             return
         if not group.generated:
             news.append((group.key, FirstToken()))
-        group.generated += 1
+        group.count_token()
         self._counters.generated_tokens += 1
-        group.details += sequence.details_per_token
         if group.too_detailed:
             self._fail(group, TOO_MANY_DETAILS, "too_large", "logprobs")
             return

@@ -80,8 +80,6 @@ class Sequence:
     """The prompt as part of the output, shared by its choices."""
     checkpoints: tuple[int, ...]
     """Numbers of prompt tokens after which its state is worth saving, ascending. Models that need none ignore them."""
-    details_per_token: int
-    """Details that its end has for each of its tokens: the token and its alternatives. 0 if it is streamed."""
     drafter: NgramDrafter | None
     """Source of draft tokens; unset if the request forbids speculation or needs repeatable results."""
 
@@ -133,9 +131,7 @@ class Sequence:
         self._window = window
         self._first_generated = len(prompt)  # its index in `tokens`
         self._lines = line_limits_of(request)
-        detailed = request.token_ids or request.logprobs is not None
-        self.details_per_token = 1 + (request.logprobs or 0) if detailed and not request.stream else 0
-        self._transcript = Transcript(request.stop, with_tokens=detailed)
+        self._transcript = Transcript(request.stop, with_tokens=request.token_ids or request.logprobs is not None)
         self._prompt_seconds = self._decode_seconds = 0.0
         self._reasoning = ReasoningSpan(request.reasoning) if request.reasoning else None
 
