@@ -1,4 +1,4 @@
-"""Refusal of OpenAI's fields that this server does not support, with a reason for each."""
+"""Refusal of fields that this server does not support, with a reason for each."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
