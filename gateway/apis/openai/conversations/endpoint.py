@@ -1,6 +1,5 @@
 """Endpoints of OpenAI's conversations: `/v1/conversations`."""
 
-from collections.abc import Sequence
 from types import NoneType
 from typing import Any, cast
 
@@ -20,7 +19,7 @@ from gateway.apis.openai.conversations.request import (
 from gateway.apis.openai.conversations.store import ConversationStore
 from gateway.apis.openai.responses.answer import ItemList
 from gateway.apis.openai.responses.encoded import EncodedItem
-from gateway.apis.openai.responses.input import referenced, resolve
+from gateway.apis.openai.responses.input import EncodedInput, referenced, resolve
 from gateway.apis.openai.responses.items import Item
 from gateway.apis.openai.responses.store.pages import (
     INCLUDE_PARAMETER,
@@ -63,7 +62,7 @@ class ConversationsEndpoints:
         await self._conversations.delete(owner, conversation_id)
         return JsonReply({"id": conversation_id, "object": "conversation.deleted", "deleted": True})
 
-    async def add(self, call: Call[tuple[EncodedItem | str, ...]]) -> JsonReply[ItemList]:
+    async def add(self, call: Call[EncodedInput]) -> JsonReply[ItemList]:
         """Add items to a conversation, and return them."""
         read_include(call.http.query_params)
         owner, conversation_id = _named(call)
@@ -85,7 +84,7 @@ class ConversationsEndpoints:
         """Remove one item from a conversation. Stored responses keep it."""
         return JsonReply(await self._conversations.remove(*_named(call), _item_id(call)))
 
-    async def _resolved(self, owner: str, items: Sequence[EncodedItem | str]) -> list[EncodedItem]:
+    async def _resolved(self, owner: str, items: EncodedInput) -> list[EncodedItem]:
         return resolve(items, await self._responses.items(owner, referenced(items), PLACE), PLACE)
 
 

@@ -7,8 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.labels import Metadata
-from gateway.apis.openai.responses.encoded import EncodedItem
-from gateway.apis.openai.responses.input import InputItem, encode_input, read_items
+from gateway.apis.openai.responses.input import EncodedInput, InputItem, encode_input, read_items
 
 MAX_ADDED = 20
 """Maximum of items in one request."""
@@ -60,8 +59,8 @@ class NewConversation:
 
     metadata: dict[str, str]
     """Its metadata."""
-    items: tuple[EncodedItem | str, ...]
-    """Its items, and the ids of those that it refers to."""
+    items: EncodedInput
+    """Its items, and references to stored ones."""
 
 
 def prepare_conversation(body: ConversationBody) -> NewConversation:
@@ -69,8 +68,8 @@ def prepare_conversation(body: ConversationBody) -> NewConversation:
     return NewConversation(metadata=body.metadata, items=encode_input(body.items, PLACE))
 
 
-def prepare_items(body: ItemsBody) -> tuple[EncodedItem | str, ...]:
-    """Return the items in a body, and the ids of those that it refers to. Raises `RequestError` as above."""
+def prepare_items(body: ItemsBody) -> EncodedInput:
+    """Return the items in a body, and references to stored ones. Raises `RequestError` as above."""
     return encode_input(body.items, PLACE)
 
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from engine import GenerationRequest
-from gateway.apis.openai.responses.encoded import EncodedItem, encode_echo
-from gateway.apis.openai.responses.input import encode_input
+from gateway.apis.openai.responses.encoded import encode_echo
+from gateway.apis.openai.responses.input import EncodedInput, encode_input
 from gateway.apis.openai.responses.request import ResponseBody
 from gateway.chat.rendering import encode_conversation
 
@@ -35,8 +35,8 @@ class ResponseCall:
 
     model: str | None
     """Name of the model."""
-    inputs: tuple[EncodedItem | str, ...]
-    """Items of the input, and the ids of those that it refers to."""
+    inputs: EncodedInput
+    """Items of the input, and references to stored ones."""
     conversation: bytes
     """Encoded conversation before all items."""
     request: GenerationRequest

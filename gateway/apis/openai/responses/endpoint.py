@@ -100,9 +100,9 @@ class ResponsesEndpoints:
         inputs = resolve(asked.inputs, found)
         if asked.conversation_id is not None:
             check_new(history, inputs, "input")
-            if not history and not inputs:
-                raise missing_input()
         items = (*history, *inputs)
+        if not items:
+            raise missing_input()
 
         async def render(part: Iterable[EncodedItem]) -> ChatPrompt:
             conversation = append_items(asked.conversation, (item.json for item in part))

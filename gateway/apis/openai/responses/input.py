@@ -1,6 +1,7 @@
 """Validation of a request's input items, and their conversion to the stored format."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -89,11 +90,14 @@ class MessageItem(Nested):
 
 
 class ReasoningItem(Nested):
-    """Reasoning by the model."""
+    """Reasoning by the model. Without a text it stands for the stored item with its id, if there is one."""
 
     model_config = ConfigDict(
         json_schema_extra={
-            "anyOf": [given(**{name: {"type": "array", "minItems": 1}}) for name in ("content", "summary")]
+            "anyOf": [
+                *(given(**{name: {"type": "array", "minItems": 1}}) for name in ("content", "summary")),
+                {"properties": {"encrypted_content": {"type": "null"}}},
+            ]
         }
     )
 
@@ -104,10 +108,15 @@ class ReasoningItem(Nested):
     content: list[ReasoningText] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
 
     @model_validator(mode="after")
-    def _has_text(self) -> "ReasoningItem":
-        if not self.content and not self.summary:
+    def _is_readable(self) -> "ReasoningItem":
+        if not self.has_text and "encrypted_content" in (self.model_extra or ()):
             raise ValueError("should have content or a summary; encrypted reasoning cannot be read here")
         return self
+
+    @property
+    def has_text(self) -> bool:
+        """True if it has content or a summary."""
+        return bool(self.content or self.summary)
 
     def to_json(self) -> StoredReasoning:
         """Return the stored format."""
@@ -239,44 +248,71 @@ def _read_item(value: object, place: str) -> InputItem:
     return read_kind(_KINDS, value, place)
 
 
-def encode_input(items: Sequence[InputItem], place: str = "input") -> tuple[EncodedItem | str, ...]:
-    """Return the items of a field as JSON, and the id of each reference in its place.
+@dataclass(frozen=True, slots=True)
+class ItemReference:
+    """Place of a stored item in an input."""
+
+    id: str
+    """Id of the item."""
+    required: bool
+    """True if the input is refused without the item. Otherwise it is left out."""
+
+
+EncodedInput: TypeAlias = tuple[EncodedItem | ItemReference, ...]
+"""Items of a field as JSON, and references."""
+
+
+def encode_input(items: Sequence[InputItem], place: str = "input") -> EncodedInput:
+    """Return the items of a field as JSON, and references in their places.
+
+    OpenAI's clients that do not read the events of reasoning send its item back without a text, as LangChain does.
 
     Raises `RequestError` if two references name the same item: they would turn a small body into a large input.
     """
+    encoded = tuple(map(_encoded, items))
     referred: set[str] = set()
-    for at, item in enumerate(items):
-        if isinstance(item, Reference):
+    for at, item in enumerate(encoded):
+        if isinstance(item, ItemReference):
             if item.id in referred:
                 raise refusal(f"{place}[{at}].id", f"refers to the item {item.id[:100]!r} a second time")
             referred.add(item.id)
-    return tuple(item.id if isinstance(item, Reference) else encode_item(item.to_json()) for item in items)
+    return encoded
 
 
-def referenced(inputs: Sequence[EncodedItem | str]) -> list[str]:
+def _encoded(item: InputItem) -> EncodedItem | ItemReference:
+    match item:
+        case Reference():
+            return ItemReference(item.id, required=True)
+        case ReasoningItem(has_text=False):
+            return ItemReference(item.id, required=False)
+        case _:
+            return encode_item(item.to_json())
+
+
+def referenced(inputs: EncodedInput) -> list[str]:
     """Return the ids of the references in the result of `encode_input`."""
-    return [item for item in inputs if isinstance(item, str)]
+    return [item.id for item in inputs if isinstance(item, ItemReference)]
 
 
-def resolve(
-    inputs: Sequence[EncodedItem | str], found: Mapping[str, EncodedItem], place: str = "input"
-) -> list[EncodedItem]:
+def resolve(inputs: EncodedInput, found: Mapping[str, EncodedItem], place: str = "input") -> list[EncodedItem]:
     """Return the items of `encode_input`, with each reference replaced by its item.
 
     Args:
-        inputs: items and ids of references.
+        inputs: items and references.
         found: stored items by their ids.
         place: name of the field.
 
     Raises:
-        RequestError: a reference names an unknown item.
+        RequestError: a required item is unknown.
     """
-    return [_resolved(item, found, f"{place}[{at}].id") for at, item in enumerate(inputs)]
+    return list(_resolved(inputs, found, place))
 
 
-def _resolved(item: EncodedItem | str, found: Mapping[str, EncodedItem], place: str) -> EncodedItem:
-    if isinstance(item, EncodedItem):
-        return item
-    if item not in found:
-        raise refusal(place, f"no stored item has the id {item[:100]!r}")
-    return found[item]
+def _resolved(inputs: EncodedInput, found: Mapping[str, EncodedItem], place: str) -> Iterator[EncodedItem]:
+    for at, item in enumerate(inputs):
+        if isinstance(item, EncodedItem):
+            yield item
+        elif item.id in found:
+            yield found[item.id]
+        elif item.required:
+            raise refusal(f"{place}[{at}].id", f"no stored item has the id {item.id[:100]!r}")

@@ -271,6 +271,25 @@ async def test_output_items_can_be_sent_again_or_referenced() -> None:
     assert engine.generations[1].request.prompts == engine.generations[2].request.prompts
 
 
+async def test_reasoning_that_a_client_sends_back_without_its_text_is_that_of_its_id() -> None:
+    """LangChain's stream of responses has no texts of reasoning."""
+    engine = chatting(answering(f"{THOUGHT}{CALL}"))
+    app = app_of(engine)
+    first = (await post(app, PATH, {"input": "Hi", "tools": [TOOL]})).json
+    thought, call = first["output"]
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "2"}
+    for sent in (thought, {**thought, "content": [], "status": "in_progress"}):
+        items = [{"role": "user", "content": "Hi"}, sent, call, result]
+        assert (await post(app, PATH, {"input": items})).status == 200
+    assert engine.generations[1].request.prompts == engine.generations[2].request.prompts
+    assert "<think>hm</think>" in str(engine.generations[2].request.prompts[0])
+
+
+async def test_an_input_of_unknown_reasoning_without_a_text_is_none() -> None:
+    reply = await post(app_of(chatting(answering("Hello"))), PATH, {"input": [{"type": "reasoning", "id": "rs_1"}]})
+    assert (reply.status, reply.json["error"]["code"]) == (400, "missing_required_parameter")
+
+
 async def test_a_small_body_cannot_refer_to_more_than_a_body_may_hold() -> None:
     engine = chatting(answering("Hello"))
     app = app_of(engine, body_limit=1000)

@@ -80,6 +80,13 @@ def test_a_reference_stands_for_a_stored_item() -> None:
     ]
 
 
+def test_reasoning_without_a_text_stands_for_the_stored_item_or_is_left_out() -> None:
+    kept = EncodedItem("rs_1", orjson.dumps(THOUGHT))
+    ids = ("rs_1", "rs_2", None)
+    items = encode_input(read_input([{"type": "reasoning", "id": name, "summary": []} for name in ids]))
+    assert resolve(items, {"rs_1": kept}) == [kept]
+
+
 @pytest.mark.parametrize(
     ("given", "param", "words"),
     [
@@ -103,7 +110,7 @@ def test_a_reference_stands_for_a_stored_item() -> None:
         ([{**CALL, "arguments": {}}], "input[0].arguments", "valid string"),
         ([{**CALL, "call_id": ""}], "input[0].call_id", "at least 1"),
         ([{**OUTPUT, "output": [{"type": "input_image"}]}], "input[0].output[0]", "no images"),
-        ([{"type": "reasoning", "id": "rs_1", "summary": []}], "input[0]", "encrypted reasoning cannot be read"),
+        ([{"type": "reasoning", "summary": [], "encrypted_content": "x"}], "input[0]", "encrypted reasoning"),
         ([{"type": "item_reference", "id": "msg_9"}], "input[0].id", "no stored item has the id 'msg_9'"),
         ([{"id": "msg_9"}, said("user", "a"), {"id": "msg_9"}], "input[2].id", "the item 'msg_9' a second time"),
     ],
