@@ -6,13 +6,13 @@ The OpenAI SDK retries 408, 409, 429 and every 5xx twice, after `retry-after-ms`
 
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from json import JSONDecodeError
-from typing import TypeAlias
+from typing import TypeAlias, get_args
 
 import orjson
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -149,7 +149,7 @@ def problem_for(error: Exception) -> Problem:
         case EngineError():
             return _engine_problem(error)
         case ValidationError():
-            return _validation_problem(error)
+            return validation_problem(error)
         case JSONDecodeError():
             return Problem(status=400, message=f"The body is not valid JSON: {error}", code="invalid_json")
         case HTTPException():
@@ -174,13 +174,33 @@ def _engine_problem(error: EngineError) -> Problem:
     )
 
 
-def _validation_problem(error: ValidationError) -> Problem:
+def validation_problem(error: ValidationError, model: type[BaseModel] | None = None) -> Problem:
+    """Return the response to an invalid value. Given its model, it names a field of an inner object by its path."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    # Indices follow the field's name, and for a union the names of its variants, which are not fields.
-    param = str(first["loc"][0]) if first["loc"] else None
+    param = ".".join(_fields_at(first["loc"], model)) or None
     reason = first["msg"].removeprefix("Value error, ")
     message = f"{param}: {reason}" if param else reason
     return Problem(status=400, message=message, code=_validation_code(first["type"]), param=param)
+
+
+def _fields_at(place: tuple[int | str, ...], model: type[BaseModel] | None) -> Iterator[str]:
+    """Yield the field at fault and the fields around it, the outermost first.
+
+    Indices follow them in the place, and for a union the names of its variants, which are not fields.
+    """
+    if model is None:
+        yield from map(str, place[:1])
+        return
+    for step in place:
+        named = (field for name, field in model.model_fields.items() if step == (field.alias or name))
+        if (field := next(named, None)) is None:
+            return
+        yield str(step)
+        kinds = (field.annotation, *get_args(field.annotation))
+        inner = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if len(inner) != 1:
+            return
+        (model,) = inner
 
 
 def _validation_code(kind: str) -> str:

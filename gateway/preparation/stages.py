@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 
 from engine import RequestError
 from gateway.apis.fields.read import read_body
-from gateway.middleware.errors import problem_for
+from gateway.middleware.errors import problem_for, validation_problem
 
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -37,5 +37,5 @@ def prepare(model: type[_Body], convert: Callable[[_Body], object], raw: bytes) 
         read = read_body(raw, model)
         return Prepared(convert(read.body), read.unknown)
     except (ValidationError, JSONDecodeError) as error:
-        problem = problem_for(error)
+        problem = validation_problem(error, model) if isinstance(error, ValidationError) else problem_for(error)
         raise RequestError(problem.message, code=problem.code, param=problem.param) from error

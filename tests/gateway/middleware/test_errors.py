@@ -2,10 +2,11 @@
 
 import gzip
 import json
+from typing import Literal
 
 import orjson
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from starlette.exceptions import HTTPException
 
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable
@@ -76,6 +77,36 @@ def test_a_validation_error_names_the_field_at_fault(body: object, param: str | 
     problem = errors.problem_for(caught.value)
     assert (problem.status, problem.param, problem.code) == (400, param, code)
     assert (param or "") in problem.message
+
+
+class Inner(BaseModel):
+    effort: Literal["low"] | None = None
+    level_: int = Field(0, alias="level")
+
+
+class Outer(BaseModel):
+    inner: Inner | None = None
+    either: str | Inner = ""
+    list_: list[int] = Field([], alias="list")
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"inner": {"effort": "x"}}, "inner.effort"),
+        ({"inner": {"level": "x"}}, "inner.level"),
+        ({"inner": 5}, "inner"),
+        ({"either": {"level": "x"}}, "either"),
+        ({"list": ["x"]}, "list"),
+        ([], None),
+    ],
+)
+def test_a_validation_error_names_a_field_of_an_inner_object_by_its_path(body: object, param: str | None) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Outer.model_validate(body)
+    problem = errors.validation_problem(caught.value, Outer)
+    assert problem.param == param
+    assert problem.message.startswith(f"{param}: " if param else "Input")
 
 
 def test_a_body_that_pydantic_cannot_parse_is_a_400() -> None:

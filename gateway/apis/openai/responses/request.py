@@ -52,7 +52,7 @@ class TextFormat(Fields):
     @model_validator(mode="after")
     def _has_its_schema(self) -> "TextFormat":
         if self.type == "json_schema" and (self.schema_ is None or self.name is None):
-            raise ValueError("format should have a name and a schema, because its type is json_schema")
+            raise ValueError("should have a name and a schema, because its type is json_schema")
         return self
 
     def grammar(self) -> Grammar | None:
