@@ -94,6 +94,8 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     """Error statuses that are specific to some endpoints."""
     unready: type[AnswerT] | None = None
     """Type of the JSON answer with the status 503, besides the API's error."""
+    shared: bool = False
+    """True if clients of other APIs use it, too. Those with a header of an API get errors in its shape."""
 
 
 AnyEndpoint: TypeAlias = Endpoint[Any, Any, Any]
@@ -113,6 +115,8 @@ class Api:
     """Returns a problem with the API's own status."""
     headers: Callable[[Sequence[Header]], Iterable[Header]] = no_headers
     """Returns the API's own headers for a response with these headers."""
+    client_header: bytes = b""
+    """Header, in lower case, that each client of the API sends; empty if there is no such header."""
 
     @property
     def conventions(self) -> Conventions:

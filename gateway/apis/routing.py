@@ -84,19 +84,28 @@ async def _prepared(preparer: Preparer, caller: Caller, endpoint: AnyEndpoint) -
     return await preparer.read(caller, endpoint, body or b"{}" if endpoint.optional_body else body)
 
 
-def conventions_for(apis: Sequence[Api]) -> Callable[[str], Conventions]:
-    """Return a function that maps a path to the conventions of its API.
+def conventions_for(apis: Sequence[Api]) -> Callable[[Scope], Conventions]:
+    """Return a function that returns the conventions of the API that a request belongs to.
 
-    Unknown paths have those of a path above them, or of the first API.
+    Mostly its path decides. Unknown paths are those of a path above them, or of the first API. A path that clients of
+    several APIs use, and one that no API has, belongs to the API whose header the client sends.
     """
-    known = {endpoint.path: api.conventions for api in apis for endpoint in api.endpoints}
-    patterns = [(compile_path(path)[0], conventions) for path, conventions in known.items() if "{" in path]
+    known = {endpoint.path: (api.conventions, endpoint.shared) for api in apis for endpoint in api.endpoints}
+    patterns = [(compile_path(path)[0], found) for path, found in known.items() if "{" in path]
+    clients = [(api.client_header, api.conventions) for api in apis if api.client_header]
 
-    def conventions(path: str) -> Conventions:
+    def at(path: str) -> tuple[Conventions, bool]:
         if exact := known.get(path):
             return exact
         matching = (found for pattern, found in patterns if pattern.match(path))
         above = (found for parent, found in known.items() if path.startswith(f"{parent}/"))
-        return next(chain(matching, above), apis[0].conventions)
+        return next(chain(matching, above), (apis[0].conventions, True))
+
+    def conventions(scope: Scope) -> Conventions:
+        own, shared = at(scope["path"])
+        if not shared:
+            return own
+        names = {name for name, _ in scope["headers"]}
+        return next((theirs for header, theirs in clients if header in names), own)
 
     return conventions

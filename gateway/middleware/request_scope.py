@@ -33,7 +33,7 @@ from gateway.middleware.streams.silence import Silences
 logger = logging.getLogger(__name__)
 
 
-def _openai(_path: str) -> Conventions:
+def _openai(_scope: Scope) -> Conventions:
     return OPENAI
 
 
@@ -53,7 +53,7 @@ class RequestScope:
         app: ASGIApp,
         limits: RequestLimits,
         *,
-        conventions_for: Callable[[str], Conventions] = _openai,
+        conventions_for: Callable[[Scope], Conventions] = _openai,
         authenticate: Authenticate = no_authentication,
         partition_cache: bool = False,
         budget: BodyBudget | None = None,
@@ -66,7 +66,7 @@ class RequestScope:
         Args:
             app: Serves the requests.
             limits: Limits of each request.
-            conventions_for: Returns the conventions of the API that a path belongs to.
+            conventions_for: Returns the conventions of the API that a request belongs to.
             authenticate: Returns the API key of a request.
             partition_cache: Share cached prompts only among callers with the same credentials.
             budget: Memory of all bodies; None sets no limit.
@@ -149,7 +149,7 @@ class RequestScope:
             client=client_of(scope, credentials),
             cache_partition=credentials if self._partition_cache else "",
             deadline=math.inf if timeout is None else anyio.current_time() + timeout,
-            conventions=self._conventions_for(scope["path"]),
+            conventions=self._conventions_for(scope),
             exchange=_exchange(scope, request_id, Content() if self._keep_content else None),
             body=Body(self._budget),
             unique_id=scope.get(UNIQUE_ID) or new_unique_id(),

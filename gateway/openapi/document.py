@@ -88,6 +88,7 @@ class _Schemas:
         self.definitions = shared["$defs"]
         """Schemas of the named types, by name."""
         self._found = {kind: schema for (kind, _), schema in found.items()}
+        self._of_clients = [api.error for api in apis if api.client_header]
         for body in {endpoint.body for endpoint in endpoints if has_body(endpoint)}:
             if "properties" in (definition := self._definition(body)):
                 definition["maxProperties"] = MAX_FIELDS
@@ -97,6 +98,12 @@ class _Schemas:
     def schema_for(self, kind: object) -> Described:
         """Return the schema of a type; a reference if the type has a name."""
         return self._found[kind]
+
+    def error_of(self, endpoint: AnyEndpoint, api: Api) -> Described:
+        """Return the schema of an endpoint's errors, in the shapes of all APIs whose clients use it."""
+        kinds = dict.fromkeys([api.error, *(self._of_clients if endpoint.shared else ())])
+        schemas = [self.schema_for(kind) for kind in kinds]
+        return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
 
     def _definition(self, kind: object) -> Described:
         definition: Described = self.definitions[self.schema_for(kind)["$ref"].rpartition("/")[2]]
@@ -157,7 +164,7 @@ def _event(endpoint: AnyEndpoint, schemas: _Schemas) -> Described:
 
 def _failures(endpoint: AnyEndpoint, api: Api, schemas: _Schemas) -> dict[int, Described]:
     """Return the error responses by status: references for shared ones, inline for those of the API's own shape."""
-    own, plain = schemas.schema_for(api.error), schemas.schema_for(ErrorAnswer)
+    own, plain = schemas.error_of(endpoint, api), schemas.schema_for(ErrorAnswer)
     statuses = sorted(EVERYWHERE | endpoint.refusals)
     failures = {status: {"$ref": f"#/components/responses/Error{status}"} for status in statuses}
     if own != plain:

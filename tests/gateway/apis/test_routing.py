@@ -1,8 +1,10 @@
 """Routes made from tables of endpoints, and the API of a path before it is routed."""
 
+from collections.abc import Sequence
 from types import NoneType
 
 import pytest
+from starlette.types import Scope
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import Api, Call, Endpoint, no_body
@@ -18,19 +20,28 @@ async def answer(call: Call[None]) -> JsonReply[str]:
     return JsonReply(call.caller.request_id)
 
 
-def endpoint(method: str, path: str) -> Endpoint[None, None, str]:
+def endpoint(method: str, path: str, *, shared: bool = False) -> Endpoint[None, None, str]:
     return Endpoint(
-        method=method, path=path, id=path, summary="", body=NoneType, prepare=no_body, handler=answer, answer=str
+        method=method,
+        path=path,
+        id=path,
+        summary="",
+        body=NoneType,
+        prepare=no_body,
+        handler=answer,
+        answer=str,
+        shared=shared,
     )
 
 
-def api(name: bytes, *endpoints: Endpoint[None, None, str]) -> Api:
-    return Api(endpoints, lambda _problem: name, str)
+def api(name: bytes, *endpoints: Endpoint[None, None, str], header: bytes = b"") -> Api:
+    return Api(endpoints, lambda _problem: name, str, client_header=header)
 
 
+SHARED = (endpoint("GET", "/s", shared=True), endpoint("GET", "/s/{id}", shared=True))
 APIS = (
-    api(b"first", endpoint("GET", "/a"), endpoint("GET", "/a/{id}"), endpoint("DELETE", "/a/{id}")),
-    api(b"second", endpoint("POST", "/b"), endpoint("GET", "/b/{id:path}"), endpoint("POST", "/d")),
+    api(b"first", endpoint("GET", "/a"), endpoint("GET", "/a/{id}"), endpoint("DELETE", "/a/{id}"), *SHARED),
+    api(b"second", endpoint("POST", "/b"), endpoint("GET", "/b/{id:path}"), endpoint("POST", "/d"), header=b"two"),
 )
 
 
@@ -42,6 +53,8 @@ def test_a_path_has_one_route_with_all_of_its_methods() -> None:
         "/b": {"POST"},
         "/b/{id:path}": {"GET", "HEAD"},
         "/d": {"POST"},
+        "/s": {"GET", "HEAD"},
+        "/s/{id}": {"GET", "HEAD"},
     }
 
 
@@ -56,14 +69,14 @@ async def test_a_path_with_a_slash_at_its_end_is_another_path(method: str, path:
     assert (reply.status, reply.header("location")) == (404, None)
 
 
+def shapes(paths: Sequence[str], headers: Scope) -> dict[str, bytes]:
+    conventions, problem = conventions_for(APIS), Problem(status=404, message="m")
+    return {path: conventions({"path": path, **headers}).encode_error(problem) for path in paths}
+
+
 def test_a_path_has_its_apis_shape_of_errors_whatever_the_method() -> None:
-    conventions = conventions_for(APIS)
-    problem = Problem(status=404, message="m")
-    shapes = {
-        path: conventions(path).encode_error(problem)
-        for path in ("/a", "/a/x", "/b", "/b/x/y", "/a/x/y", "/", "/c", "/d/x/y")
-    }
-    assert shapes == {
+    paths = ("/a", "/a/x", "/b", "/b/x/y", "/a/x/y", "/", "/c", "/d/x/y", "/s", "/s/x")
+    assert shapes(paths, {"headers": [(b"one", b"")]}) == {
         "/a": b"first",
         "/a/x": b"first",
         "/b": b"second",
@@ -72,6 +85,19 @@ def test_a_path_has_its_apis_shape_of_errors_whatever_the_method() -> None:
         "/": b"first",
         "/c": b"first",
         "/d/x/y": b"second",
+        "/s": b"first",
+        "/s/x": b"first",
+    }
+
+
+def test_a_client_that_its_header_names_has_its_shape_of_errors_where_the_path_is_shared_or_unknown() -> None:
+    assert shapes(("/a", "/a/x/y", "/s", "/s/x", "/s/x/y", "/c"), {"headers": [(b"one", b""), (b"two", b"1")]}) == {
+        "/a": b"first",
+        "/a/x/y": b"first",
+        "/s": b"second",
+        "/s/x": b"second",
+        "/s/x/y": b"second",
+        "/c": b"second",
     }
 
 
