@@ -13,4 +13,11 @@ def anthropic_api(models: Models, *, like_llama_server: bool) -> Api:
     endpoints = messages_endpoints(models)
     if like_llama_server:
         endpoints = tuple(map(permissive, endpoints))
-    return Api(endpoints, encode_error, AnthropicError, adapt_problem=adapt_problem, headers=anthropic_headers)
+    return Api(
+        endpoints,
+        encode_error,
+        AnthropicError,
+        adapt_problem=adapt_problem,
+        headers=anthropic_headers,
+        client_header=b"anthropic-version",
+    )

@@ -7,6 +7,9 @@ from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no
 from gateway.apis.openai.models.answer import Model, ModelList, model, model_list
 from gateway.serving.models import Models
 
+_OVERLOADED = frozenset({529})
+"""Status of a 503 for clients of Anthropic's API."""
+
 
 class ModelsEndpoints:
     """Handlers for the list of models. Models in every state are listed, and none is loaded."""
@@ -35,6 +38,8 @@ def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=no_body,
         handler=endpoints.list,
         answer=ModelList,
+        refusals=_OVERLOADED,
+        shared=True,
     )
     one = Endpoint(
         method="GET",
@@ -45,6 +50,7 @@ def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=no_body,
         handler=endpoints.get,
         answer=Model,
-        refusals=NO_SUCH_MODEL,
+        refusals=NO_SUCH_MODEL | _OVERLOADED,
+        shared=True,
     )
     return every, one

@@ -270,6 +270,27 @@ async def test_other_failures_before_routing_have_the_shape_too() -> None:
     assert (reply.status, reply.json["error"]["type"]) == (404, "not_found_error")
 
 
+async def test_a_client_of_this_api_gets_its_errors_also_on_the_paths_of_models_and_on_unknown_ones() -> None:
+    app, keyed = app_of(engine_of()), app_with_keys(KeyRing(["sk-1"]), engine_of())
+    own = {"anthropic-version": "2023-06-01", "x-request-id": "mine"}
+    for asked, path, status, kind, code in (
+        (app, "/v1/models/claude", 404, "not_found_error", "model_not_found"),
+        (app, "/v1/complete", 404, "not_found_error", "not_found"),
+        (keyed, "/v1/models", 401, "authentication_error", "invalid_api_key"),
+        (keyed, "/v1/models/tiny", 401, "authentication_error", "invalid_api_key"),
+    ):
+        reply = await AsgiCall(asked, path, method="GET", headers=own).run()
+        error = reply.json["error"]
+        assert (reply.status, error["type"], error["details"]) == (status, kind, {"error_code": code})
+        assert (reply.json["type"], reply.json["request_id"], reply.header("request-id")) == ("error", "mine", "mine")
+        other = await AsgiCall(asked, path, method="GET").run()
+        assert (other.status, other.json["error"]["code"]) == (status, code)
+    reply = await AsgiCall(app, "/v1/models", method="DELETE", headers=own).run()
+    assert (reply.status, reply.json["error"]["type"]) == (405, "invalid_request_error")
+    reply = await AsgiCall(app, "/v1/chat/completions", b"{}", headers=own).run()
+    assert reply.json["error"]["code"] == "missing_required_parameter"
+
+
 @pytest.mark.parametrize("kind", ["web_search_20250305", [], {}, ["custom"], 5, True])
 async def test_a_tool_of_another_type_is_refused_by_its_place(kind: object) -> None:
     reply = await post(app_of(engine_of()), PATH, {**BODY, "tools": [{**ADD, "type": kind}]})
