@@ -1,5 +1,6 @@
 """Preparation of requests in worker processes, because large bodies take long and templates are hostile input."""
 
+import math
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -12,6 +13,7 @@ from gateway.apis.endpoint import AnyEndpoint, prepared_type
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import TemplateKey
 from gateway.middleware.caller import Caller
+from gateway.middleware.patience import Clock
 from gateway.preparation.codec import decode, encode
 from gateway.preparation.jobs import compile_job, read_job, render_job
 from gateway.preparation.preparer import Preparer
@@ -23,6 +25,8 @@ INLINE_BODY = 8 * 1024
 """Bytes. A body up to this size is read at once: that takes less than a message to another process."""
 MOST_KEYS = 256
 """Keys of templates that are known by identity. Each load of a model makes one."""
+FIRST_WAIT, MOST_WAIT = 10.0, 600.0
+"""Seconds until a template that took too long to compile may be tried again, at first and at most."""
 _CHECKS = "checks of templates"
 """Client of the pool for jobs that serve all clients."""
 
@@ -33,8 +37,10 @@ class _Template:
 
     encoded: bytes
     """Encoded `TemplateKey`."""
-    checked: bool = False
-    """True once a worker has tried to compile it."""
+    due: float = -math.inf
+    """Time from which a request may let a worker compile it. Infinite once the result is final."""
+    wait: float = FIRST_WAIT
+    """Seconds until the next try, should one take too long."""
     error: str = ""
     """Why it cannot be used. Empty if it can."""
     lock: anyio.Lock = field(default_factory=anyio.Lock)
@@ -44,16 +50,25 @@ class _Template:
 class PooledPreparer(Preparer):
     """Prepares requests in the workers of a pool, except for small bodies."""
 
-    def __init__(self, pool: WorkerPool, *, strict: bool = False, inline_body: int = INLINE_BODY) -> None:
+    def __init__(
+        self,
+        pool: WorkerPool,
+        *,
+        strict: bool = False,
+        inline_body: int = INLINE_BODY,
+        clock: Clock = anyio.current_time,
+    ) -> None:
         """Create a preparer.
 
         Args:
             pool: runs the jobs; it imports `modules_of` the endpoints.
             strict: refuse unknown fields.
             inline_body: size of the largest body that is read in this process.
+            clock: measures the time between the tries of a template.
         """
         self._inline_body = inline_body
         self._pool = pool
+        self._clock = clock
         self._unknown_fields = UnknownFields(strict=strict)
         self._templates: dict[TemplateKey, _Template] = {}
         self._by_identity: dict[int, tuple[TemplateKey, _Template]] = {}
@@ -91,11 +106,15 @@ class PooledPreparer(Preparer):
         return Prepared(*decode(encoded, _prepared(endpoint)))
 
     async def _checked(self, key: TemplateKey) -> _Template:
-        """Return a template that can be compiled. A hostile one is tried once, since it may take all its time."""
+        """Return a template that can be compiled.
+
+        One that took too long is tried again, since the machine may have been busy, but ever more rarely: a hostile one
+        takes all its time again.
+        """
         template = self._known(key)
-        if not template.checked:
+        if template.due <= self._clock():
             async with template.lock:
-                if not template.checked:
+                if template.due <= self._clock():
                     await self._check(template)
         if template.error:
             raise RequestError(template.error, code="chat_template_invalid", param="messages")
@@ -106,15 +125,20 @@ class PooledPreparer(Preparer):
         try:
             await self._pool.run(_CHECKS, job, b"")
         except TimeoutError:
-            reason = f"it takes longer than {job.limits.seconds:g} s to compile"
+            reason = f"it took longer than {job.limits.seconds:g} s to compile"
             template.error = (
-                f"The model's chat template cannot be used: {reason}. Give another with --chat-template FILE."
+                f"The model's chat template cannot be used: {reason}. "
+                "Try again later, or give another with --chat-template FILE."
             )
+            template.due = self._clock() + template.wait
+            template.wait = min(2 * template.wait, MOST_WAIT)
+            return
         except RequestError as error:
             template.error = error.message
         else:
+            template.error = ""
             self._pool.warm_up(job)
-        template.checked = True
+        template.due = math.inf
 
     def _known(self, key: TemplateKey) -> _Template:
         """Return the template of a key, mostly by identity: the hash of a key takes as long as a short prompt."""

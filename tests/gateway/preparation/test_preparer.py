@@ -219,7 +219,7 @@ async def test_a_template_that_fails_is_a_request_error(preparer: Preparer, sour
         ("{% if true %}" * 3000 + "{% endif %}" * 3000, "nested too deep"),
     ],
 )
-async def test_a_hostile_template_is_refused_once_and_for_all(
+async def test_a_hostile_template_is_not_compiled_for_each_request(
     source: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "_SECONDS", 0.5)
@@ -258,6 +258,40 @@ async def test_the_template_of_a_model_that_is_loaded_again_is_the_one_before(mo
         await preparer.check(key)
     assert len(pool.run_jobs) == 1
     assert len(preparer._by_identity) <= 2
+
+
+class BusyPool(NotingPool):
+    """Takes too long for each job while it is busy."""
+
+    busy = True
+
+    @override
+    async def run(self, client: str, job: Job, payload: bytes) -> bytes:
+        await super().run(client, job, payload)
+        if self.busy:
+            raise TimeoutError
+        return b""
+
+
+@pytest.mark.anyio
+async def test_a_template_that_took_too_long_is_tried_again_ever_more_rarely() -> None:
+    now = 0.0
+    pool = BusyPool()
+    preparer = PooledPreparer(pool, clock=lambda: now)
+    template = template_key(MODEL, templates.CHATML)
+    tried: list[float] = []
+    while now < 2000:
+        before = len(pool.run_jobs)
+        with pytest.raises(RequestError, match="longer than 5 s") as caught:
+            await preparer.check(template)
+        assert caught.value.code == "chat_template_invalid"
+        tried += [now] * (len(pool.run_jobs) - before)
+        now += 5
+    assert tried == [0, 10, 30, 70, 150, 310, 630, 1230, 1830]
+    pool.busy, now = False, 2430
+    for _ in range(2):
+        await preparer.check(template)
+    assert len(pool.run_jobs) == len(tried) + 1
 
 
 @pytest.mark.anyio
