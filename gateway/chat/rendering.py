@@ -164,9 +164,10 @@ def compiled(template: TemplateKey) -> ChatModel:
         control_names=template.control_names,
         parse_special=template.parse_special,
         reasoning=template.reasoning,
-        variables=partial(_variables, orjson.loads(template.variables), dated=template.dated),
+        variables=partial(_variables, template.variables, dated=template.dated),
     )
 
 
-def _variables(given: Mapping[str, Any], *, dated: bool) -> Mapping[str, Any]:
-    return {**current_dates(), **given} if dated else given
+def _variables(given: str, *, dated: bool) -> Mapping[str, Any]:
+    variables: dict[str, Any] = orjson.loads(given)  # for each prompt, because a template can change its lists
+    return {**current_dates(), **variables} if dated else variables

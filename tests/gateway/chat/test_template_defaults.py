@@ -26,6 +26,15 @@ def test_a_request_replaces_a_variable_of_the_operator(given: dict[str, Any], te
     assert prompt_of("{{ enable_thinking }}", defaults, template_kwargs=given) == text
 
 
+@pytest.mark.parametrize("dated", [False, True])
+def test_a_template_that_changes_the_lists_of_the_operator_changes_no_later_prompt(dated: bool) -> None:
+    source = "{% set _ = [names.append('b'), more.names.pop()] %}{{ names + more.names }}"
+    defaults = TemplateDefaults(variables='{"names": ["a"], "more": {"names": ["c", "d"]}}', dated=dated)
+    key = template_key(replace(MODEL, chat_template=source), defaults=defaults)
+    conversation = encode_conversation(Conversation(messages=MESSAGES))
+    assert [text_of(render(key, conversation).text) for _ in range(3)] == ["['a', 'b', 'c']"] * 3
+
+
 def test_the_date_is_given_on_request_only() -> None:
     source = "{{ date_string }}|{{ datetime }}"
     text = prompt_of(source, TemplateDefaults(dated=True))
