@@ -41,12 +41,13 @@ class Format(Protocol):
         """Return the system message's text about the tools, or None if the template renders tools itself."""
         ...
 
-    def parser(self, *, tools: Sequence[Signature], thinking: bool) -> FormatParser:
+    def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:
         """Return a parser for one choice.
 
         Args:
             tools: the tools in the prompt. A call of any other tool is content; so is every call if there are no tools.
             thinking: True if the prompt ended inside reasoning.
+            inline: True if reasoning is content, with its tags.
         """
         ...
 
@@ -122,7 +123,7 @@ class TaggedFormat(Format, ABC):
         return None
 
     @override
-    def parser(self, *, tools: Sequence[Signature], thinking: bool) -> FormatParser:
+    def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:
         if not tools and self.reasoning_tags is None:
             return TextParser()
         known = {tool.name: tool for tool in tools}
@@ -134,7 +135,7 @@ class TaggedFormat(Format, ABC):
             calls_end_reasoning=self.calls_end_reasoning,
             thinking=thinking,
         )
-        return ReaderParser(reader)
+        return ReaderParser(reader, inline=inline)
 
     @override
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool, thinking: bool) -> Grammar | None:

@@ -58,8 +58,9 @@ class Harmony(Format):
         return None
 
     @override
-    def parser(self, *, tools: Sequence[Signature], thinking: bool) -> FormatParser:
-        return ReaderParser(partial(_read_messages, tools={tool.name: tool for tool in tools}, thinking=thinking))
+    def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:
+        reader = partial(_read_messages, tools={tool.name: tool for tool in tools}, thinking=thinking)
+        return ReaderParser(reader, inline=inline)
 
     @override
     def grammar(
@@ -95,7 +96,7 @@ class Harmony(Format):
 
 def _read_messages(source: Source, out: Output, *, tools: Mapping[str, Signature], thinking: bool) -> Reading[None]:
     if thinking:
-        yield from _read_body(source, out.reasoning)
+        yield from _read_reasoning(source, out)
     elif (yield from source.follows(_TO_FUNCTION)):  # goes on with the header that the prompt began
         yield from attempt(partial(_read_message, tools=tools, beginning=_TO_FUNCTION), source, out, _TO_FUNCTION)
     while marker := (yield from source.until(_BEGINNINGS, out.content)):
@@ -117,11 +118,15 @@ def _read_message(source: Source, out: Output, *, tools: Mapping[str, Signature]
         out.content(header)
         out.content((yield from _read_body(source, out.content)))
     elif channel and channel[1] == _REASONING:
-        out.reasoning(_PARAGRAPH)
-        yield from _read_body(source, out.reasoning)
+        yield from _read_reasoning(source, out)
     else:
         out.content(_PARAGRAPH if out.answered else "")
         yield from _read_body(source, out.content)
+
+
+def _read_reasoning(source: Source, out: Output) -> Reading[None]:
+    out.reasoning_begins(Harmony.reasoning_tags.opening, after=_PARAGRAPH)
+    out.reasoning_ends((yield from _read_body(source, out.reasoning)))
 
 
 def _read_header(source: Source) -> Reading[str]:

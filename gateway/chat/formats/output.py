@@ -1,6 +1,7 @@
 """Output of a reader as deltas, with the whitespace around reasoning and calls removed."""
 
 import orjson
+from typing_extensions import override
 
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
@@ -41,6 +42,13 @@ class Output:
     def reasoning(self, text: str) -> None:
         """Append text to the reasoning."""
         self._add_text(ReasoningDelta, text)
+
+    def reasoning_begins(self, _tag: str, *, after: str = "") -> None:
+        """Note the opening tag of reasoning. `after` parts it from earlier reasoning."""
+        self.reasoning(after)
+
+    def reasoning_ends(self, _tag: str) -> None:
+        """Note the closing tag of reasoning; empty if the text has none."""
 
     def call(self, name: str) -> None:
         """Begin another call."""
@@ -103,3 +111,20 @@ class Output:
             self._deltas.append(CallArguments(self.calls - 1, text))
         elif text:
             self._deltas.append(ReasoningDelta(text) if self._kind is ReasoningDelta else ContentDelta(text))
+
+
+class InlineOutput(Output):
+    """Output whose content has the reasoning as the model wrote it: with its tags, and with all whitespace around."""
+
+    @override
+    def reasoning(self, text: str) -> None:
+        self._add(ContentDelta, self._whitespace + text)
+        self._whitespace = ""
+
+    @override
+    def reasoning_begins(self, tag: str, *, after: str = "") -> None:
+        self.reasoning(tag)
+
+    @override
+    def reasoning_ends(self, tag: str) -> None:
+        self.reasoning(tag)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from typing_extensions import override
 
 from gateway.chat.deltas import ContentDelta, Delta, FormatParser
-from gateway.chat.formats.output import Output
+from gateway.chat.formats.output import InlineOutput, Output
 from gateway.chat.formats.source import Emit, Malformed, Reading, Source, Truncated
 from gateway.chat.formats.values import JSON, Notation, read_value
 
@@ -30,10 +30,10 @@ class Tags:
 
 
 class ReaderParser(FormatParser):
-    """Parser that runs a reader as far as the available text permits."""
+    """Parser that runs a reader as far as the available text permits. With `inline`, reasoning is content."""
 
-    def __init__(self, reader: Reader) -> None:
-        self._source, self._out = Source(), Output()
+    def __init__(self, reader: Reader, *, inline: bool) -> None:
+        self._source, self._out = Source(), InlineOutput() if inline else Output()
         self._reading = reader(self._source, self._out)
 
     @property
@@ -118,9 +118,13 @@ def read_answer(
 def _read_reasoning(source: Source, out: Output, calls: Mapping[str, Reader], tags: Tags) -> Reading[None]:
     """Read reasoning after its opening. One of `calls` ends it, too."""
     began = out.calls
+    out.reasoning_begins(tags.opening)
     while out.calls == began:
         marker = yield from source.until((tags.closing, *calls), out.reasoning)
-        if marker is None or marker == tags.closing:
+        if marker is None:
+            return
+        if marker == tags.closing:
+            out.reasoning_ends(marker)
             return
         yield from attempt(calls[marker], source, out, marker, otherwise=out.reasoning)
 
