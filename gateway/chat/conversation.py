@@ -44,6 +44,8 @@ class Conversation:
     """Text that ends reasoning at its limit, before the closing tag; None takes the operator's choice."""
     reasoning_control: bool = False
     """Let the client end the reasoning while it runs. A model that does not reason ignores it."""
+    reasoning_inline: bool = False
+    """Leave the reasoning in the content of the answer, with its tags."""
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further variables for the template, without those in `template_variables.RESERVED`."""
     continue_final: bool = False
@@ -219,6 +221,7 @@ class _TemplateFormat:
                 thinking=thinking,
                 one_call=not conversation.parallel_tool_calls,
                 custom=tuple(tool.name for tool in tools if tool.custom),
+                inline=conversation.reasoning_inline,
             ),
             self._reasoning(conversation, thinking=thinking),
         )

@@ -25,10 +25,12 @@ class ParserKey:
     """True if all calls after the first are dropped."""
     custom: tuple[str, ...] = ()
     """Names of the custom tools among them."""
+    inline: bool = False
+    """True if reasoning is content, with its tags."""
 
     def parser(self) -> FormatParser:
         """Return a parser for the text of one choice."""
-        parser = create(self.format).parser(tools=self.tools, thinking=self.thinking)
+        parser = create(self.format).parser(tools=self.tools, thinking=self.thinking, inline=self.inline)
         if self.custom:
             parser = CustomInputs(parser, self.custom)
         return _OneCall(parser) if self.one_call else parser

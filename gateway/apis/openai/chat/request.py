@@ -99,6 +99,10 @@ class ChatBody(
     prediction: Prediction | None = None
     store: bool = False
     reasoning_control: bool = Field(False, description="Let `/v1/chat/completions/control` end the reasoning.")
+    reasoning_format: Literal["auto", "deepseek", "none"] = Field(
+        "auto",
+        description="none: the reasoning stays in the content, with its tags. Otherwise it is `reasoning_content`.",
+    )
 
     @field_validator("max_completion_tokens")
     @classmethod
@@ -145,6 +149,7 @@ class ChatBody(
             open_answer=self.add_generation_prompt is not False,
             parse_special=self.parse_special,
             reasoning_control=self.reasoning_control,
+            reasoning_inline=self.reasoning_format == "none",
         )
 
     def request(self) -> GenerationRequest:

@@ -255,6 +255,23 @@ async def test_reasoning_is_separate_from_content() -> None:
     assert all(len(delta) <= 1 for delta in told[1:])
 
 
+@pytest.mark.parametrize(
+    ("form", "message"),
+    [
+        ("none", {"content": "<think>Hm.</think>Well."}),
+        ("auto", {"content": "Well.", "reasoning_content": "Hm."}),
+        ("deepseek", {"content": "Well.", "reasoning_content": "Hm."}),
+    ],
+)
+async def test_the_reasoning_stays_in_the_content_if_the_request_wants_that(form: str, message: dict[str, str]) -> None:
+    thinking = says("Hm", ".</think>", "Well.")
+    (choice,) = await ask(thinking, templates.THINKING, reasoning_format=form)
+    assert choice["message"] == {"role": "assistant", "refusal": None, **message}
+    told = deltas(await ask(thinking, templates.THINKING, reasoning_format=form, stream=True))
+    for name in ("content", "reasoning_content"):
+        assert "".join(delta.get(name) or "" for delta in told) == message.get(name, "")
+
+
 async def test_cut_reasoning_is_not_content() -> None:
     (choice,) = await ask(says("Hm.", reason=FinishReason.LENGTH), templates.THINKING)
     assert (choice["message"]["content"], choice["message"]["reasoning_content"]) == ("", "Hm.")

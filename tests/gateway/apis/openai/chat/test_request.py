@@ -156,6 +156,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a variable of ours": ({"chat_template_kwargs": {"messages": []}}, "chat_template_kwargs", "not have messages"),
     "usage of no stream": ({"stream_options": {}}, "stream_options", "where stream is true"),
     "another tier": ({"service_tier": "first"}, "service_tier", "should be 'auto'"),
+    "another form of reasoning": (
+        {"reasoning_format": "deepseek-legacy"},
+        "reasoning_format",
+        "should be 'auto', 'deepseek' or 'none'",
+    ),
     "another effort": ({"reasoning_effort": "some"}, "reasoning_effort", "should be 'none'"),
     "another verbosity": ({"verbosity": "some"}, "verbosity", "should be 'low'"),
     "metadata of numbers": ({"metadata": {"a": 1}}, "metadata", "valid string"),
