@@ -12,7 +12,7 @@ from gateway.chat.formats.lark import embedded
 from gateway.chat.formats.signature import signature
 from gateway.chat.masking import Change, Mask, Survey, change_message, change_tool, change_value
 from gateway.chat.parsing import ParserKey
-from gateway.chat.reasoning import NO_LIMIT, ReasoningDefaults
+from gateway.chat.reasoning import NO_LIMIT, ReasoningDefaults, opened_reasoning, reasoning_to_continue
 from gateway.chat.template import ChatTemplate, to_json
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
 from gateway.chat.tools import Tool, ToolChoice
@@ -49,7 +49,7 @@ class Conversation:
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further variables for the template, without those in `template_variables.RESERVED`."""
     continue_final: bool = False
-    """Continue the last message, an assistant's, instead of starting another."""
+    """Continue the last message, an assistant's, instead of starting another: its reasoning if it has no content."""
     open_answer: bool = True
     """End the prompt where an assistant's message begins. `continue_final` implies it."""
     parse_special: bool | None = None
@@ -210,7 +210,7 @@ class _TemplateFormat:
             RequestError: as in `ChatModel.prompt`.
         """
         text = self.text(conversation, tools, names)
-        thinking = self._format.opens_thinking(text_of(text))
+        thinking = bool(self._reasoning_to_continue(conversation)) or self._format.opens_thinking(text_of(text))
         return ChatPrompt(
             text,
             self._grammar(conversation, tools, thinking=thinking),
@@ -251,12 +251,21 @@ class _TemplateFormat:
 
     def _continued(self, conversation: Conversation, tools: Sequence[Tool]) -> str:
         *before, last = conversation.messages
-        marked = {**last, "content": (last["content"] or "") + _CUT}
-        text, cut, _ = self._render(conversation, tools, [*before, marked], opened=False).rpartition(_CUT)
-        if not cut:
-            message = "The chat template does not show the last message, so that it cannot be continued."
-            raise RequestError(message, code="chat_template_refused", param="messages")
-        return text
+        reasoning = self._reasoning_to_continue(conversation)
+        end = {"reasoning_content": reasoning + _CUT} if reasoning else {"content": (last["content"] or "") + _CUT}
+        text, cut, _ = self._render(conversation, tools, [*before, {**last, **end}], opened=False).rpartition(_CUT)
+        if cut:
+            return text
+        if reasoning and (tags := self._format.reasoning_tags):  # many templates hide reasoning, so that it is added
+            begun = self._render(conversation, tools, before, opened=True)
+            return opened_reasoning(begun, self._format, tags) + reasoning
+        message = "The chat template does not show the last message, so that it cannot be continued."
+        raise RequestError(message, code="chat_template_refused", param="messages")
+
+    def _reasoning_to_continue(self, conversation: Conversation) -> str:
+        if not conversation.continue_final:
+            return ""
+        return reasoning_to_continue(conversation.messages[-1], self._format)
 
     def _render(
         self, conversation: Conversation, tools: Sequence[Tool], messages: Sequence[TemplateMessage], *, opened: bool

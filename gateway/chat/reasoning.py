@@ -1,9 +1,11 @@
-"""Limit of the model's reasoning."""
+"""The model's reasoning: its limit, and its continuation where a last message has reasoning and no content."""
 
 from dataclasses import dataclass
 
 from engine import Reasoning
 from gateway.chat.formats.format import Format
+from gateway.chat.formats.parser import Tags
+from gateway.chat.template_capabilities import TemplateMessage
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,3 +45,26 @@ class ReasoningDefaults:
 
 
 NO_LIMIT = ReasoningDefaults()
+
+
+def reasoning_to_continue(message: TemplateMessage, family: Format) -> str:
+    """Return the reasoning that a continued message ends in; empty if it ends in its content.
+
+    Args:
+        message: the last message.
+        family: output format of the model.
+    """
+    if family.reasoning_tags is None or message["content"]:
+        return ""
+    reasoning: str = message.get("reasoning_content") or ""
+    return reasoning
+
+
+def opened_reasoning(prompt: str, family: Format, tags: Tags) -> str:
+    """Return a prompt that ends where an answer begins, so that it ends inside reasoning.
+
+    Reasoning that the template has closed at once, or only has closed, is opened again.
+    """
+    bare = prompt.rstrip()
+    begun = bare.removesuffix(tags.closing) if bare.endswith(tags.closing) else prompt
+    return begun if family.opens_thinking(begun) else f"{begun}{tags.opening}\n"
