@@ -10,11 +10,15 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
+import anyio.to_thread
 import httpx
 import pytest
 
 from gateway.openapi.document import plain_path
-from tests.gateway.application import apis
+from tests.gateway.application import apis, gateway_of
+from tests.gateway.fake_engine import FakeEngine
+from tests.gateway.server.sockets import serving
+from tests.models import model_path
 from tests.program import GUARD, ROOT, Embedded
 
 EXAMPLES = ROOT / "examples"
@@ -133,6 +137,14 @@ def test_every_example_runs_and_prints_correct_results(embedded: Embedded, name:
         slot["is_processing"] for slot in httpx.get(f"{embedded.root}/slots", trust_env=False, timeout=GUARD).json()
     ):
         pass
+
+
+@pytest.mark.anyio
+async def test_the_example_of_adapters_asks_no_model_for_embeddings() -> None:
+    app = gateway_of(FakeEngine(), FakeEngine(), embedding_model=model_path()).app
+    async with serving(app) as site:
+        printed = await anyio.to_thread.run_sync(run, "openai_sdk_adapters.py", f"http://127.0.0.1:{site.port}")
+    assert [line.partition(":")[0] for line in printed.splitlines()] == ["tiny", "no adapter"]
 
 
 def test_the_batch_example_answers_every_request(embedded: Embedded, tmp_path: Path) -> None:
