@@ -171,7 +171,7 @@ def create_gateway(
     metrics = MetricsEndpoints(exposition, allowed=not settings.no_metrics)
     stores = equipment.stores or stores_in_memory(bounds_of(settings))
     background, apis = create_apis(models, settings, stores, health, metrics, parts.streams, shown, pulls)
-    app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server)
+    app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server.responses)
     metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition), shown),), limiter, journal, None)
     return Gateway(
         app,

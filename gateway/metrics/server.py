@@ -20,12 +20,27 @@ _LAG = Family("llama_gateway_loop_lag_seconds", "Longest time in the last minute
 _DRAINING = Family("llama_gateway_draining", "1 if the server is stopping and accepts no more connections.", ())
 
 
+class ResponseCounts:
+    """Counts of responses by the class of their status."""
+
+    def __init__(self) -> None:
+        self._counts = Counter(dict.fromkeys(CLASSES, 0))
+
+    def count(self, status: int) -> None:
+        """Count a response."""
+        self._counts[CLASSES[status // 100 - 1]] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the current values."""
+        yield _RESPONSES.counter({(status,): count for status, count in self._counts.items()})
+
+
 class CountedResponses:
     """ASGI middleware that counts responses. Outside all others, so that it sees every response."""
 
-    def __init__(self, app: ASGIApp, server: "ServerMetrics") -> None:
+    def __init__(self, app: ASGIApp, counts: ResponseCounts) -> None:
         self._app = app
-        self._server = server
+        self._counts = counts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -35,14 +50,14 @@ class CountedResponses:
 
         async def counted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                self._server.count(message["status"])
+                self._counts.count(message["status"])
             await send(message)
 
         await self._app(scope, receive, counted)
 
 
 class ServerMetrics:
-    """Counts of the responses, and the state of the server."""
+    """State of the server, and the counts of its responses."""
 
     def __init__(self, lag: Callable[[], float], draining: Callable[[], bool]) -> None:
         """Create the metrics.
@@ -53,14 +68,11 @@ class ServerMetrics:
         """
         self._lag = lag
         self._draining = draining
-        self._responses = Counter(dict.fromkeys(CLASSES, 0))
-
-    def count(self, status: int) -> None:
-        """Count a response."""
-        self._responses[CLASSES[status // 100 - 1]] += 1
+        self.responses = ResponseCounts()
+        """Counts of the responses."""
 
     def collect(self) -> Iterator[Metric]:
         """Return the current values."""
-        yield _RESPONSES.counter({(status,): count for status, count in self._responses.items()})
+        yield from self.responses.collect()
         yield _LAG.gauge({(): self._lag()})
         yield _DRAINING.gauge({(): self._draining()})
