@@ -17,6 +17,7 @@ from gateway.cluster.ingress.names import ModelNames
 from gateway.cluster.ingress.placing import Placer
 from gateway.cluster.ingress.replicas import Replicas
 from gateway.cluster.request import ANYWHERE, ForwardedRequest, Placement, forwarded
+from gateway.metrics.exposition import Exposition
 from gateway.middleware.authentication import Authenticate, no_authentication
 from gateway.middleware.body_budget import BodyBudget
 from gateway.middleware.caller import caller_of
@@ -28,6 +29,8 @@ from gateway.settings import Settings
 
 LISTS = frozenset({"/v1/models", "/models", "/api/tags", "/api/ps"})
 """Paths whose answers list the models of a server."""
+INGRESS = "ingress"
+"""Value of the label `replica` for what no replica counts."""
 
 
 def create_ingress(
@@ -57,7 +60,7 @@ def create_ingress(
         log=log,
     )
     scoped = RequestScope(
-        Ingress(replicas, forwarder, placer),
+        Ingress(replicas, forwarder, placer, Exposition([log.responses])),
         RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
         conventions_for=conventions_for(apis),
         authenticate=authenticate,
@@ -71,10 +74,13 @@ def create_ingress(
 class Ingress:
     """ASGI application inside `RequestScope`."""
 
-    def __init__(self, replicas: Mapping[str, Replicas], forwarder: Forwarder, placer: Placer) -> None:
+    def __init__(
+        self, replicas: Mapping[str, Replicas], forwarder: Forwarder, placer: Placer, counted: Exposition
+    ) -> None:
         self._replicas = replicas
         self._forwarder = forwarder
         self._placer = placer
+        self._counted = counted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -112,6 +118,7 @@ class Ingress:
         if refused := [answer for answer in answers if not answer.good]:
             return Response(refused[0].body, refused[0].head["status"], media_type="application/json")
         pages = {answer.replica: answer.body.decode() for answer in answers}
+        pages[INGRESS] = self._counted.page("").text.decode()
         return PlainTextResponse(own_metrics(up, self._forwarder.waiting, self._placer.figures) + labelled(pages))
 
     async def _list(self, request: ForwardedRequest) -> Response:

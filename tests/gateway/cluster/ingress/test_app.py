@@ -226,6 +226,24 @@ async def test_lists_are_without_a_model_that_has_no_replica() -> None:
     assert (await ask(ingress(small=small, large=large), "/v1/models")).json() == {"data": [{"id": "small"}]}
 
 
+async def test_responses_that_no_replica_counts_are_those_of_the_ingress() -> None:
+    page = b'# HELP http_requests_total H.\n# TYPE http_requests_total counter\nhttp_requests_total{status="4xx"} 7.0\n'
+    small = FakeReplicas([answering(b"{}", status=400), answering(page)])
+    app = ingress(small=small, lost=FakeReplicas([failing(error=LOST)], {}))
+    for name in ("none", "none", "small", "lost"):
+        await ask(app, CHAT, {"model": name})
+    for path in ("/health", "/livez"):
+        await ask(app, path)
+    text = (await ask(app, "/metrics")).text
+    assert 'http_requests_total{replica="one",status="4xx"} 7.0' in text
+    own = {line for line in text.splitlines() if line.startswith('http_requests_total{replica="ingress"')}
+    counts = {"1xx": 0, "2xx": 0, "3xx": 0, "4xx": 2, "5xx": 1}
+    assert own == {
+        f'http_requests_total{{replica="ingress",status="{status}"}} {count}.0' for status, count in counts.items()
+    }
+    assert text.count("# TYPE http_requests_total") == 1
+
+
 async def test_metrics_are_those_of_every_replica() -> None:
     page = b'# HELP a A.\n# TYPE a counter\na{b="c"} 1.0\n# HELP d D.\n# TYPE d gauge\nd 2.0\n'
     replicas = FakeReplicas([answering(page), answering(page), failing(error=LOST)], {"x": {}, "y": {}, "z": {}})
