@@ -72,7 +72,7 @@ class Engine:
     def telemetry(self) -> Telemetry:
         """Latest measurements. Never waits."""
         totals, exchange = self._supervisor.totals, self._supervisor.exchange
-        return Telemetry(totals.metrics(), exchange.gaps, totals.step_tokens, exchange.waiting)
+        return Telemetry(totals.metrics(), exchange.gaps, totals.step_tokens, exchange.waiting, self.status.restarts)
 
     async def status_changed(self, known: EngineStatus | None = None) -> EngineStatus:
         """Wait until the status differs from `known` (None: from the current one) and return it."""

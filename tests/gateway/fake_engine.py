@@ -243,7 +243,8 @@ class FakeEngine:
 
     @property
     def telemetry(self) -> Telemetry:
-        return Telemetry(self.metrics or EngineMetrics(), Histogram((1.0,)), Histogram((1.0,)), 0)
+        metrics, restarts = self.metrics or EngineMetrics(), self.status.restarts
+        return Telemetry(metrics, Histogram((1.0,)), Histogram((1.0,)), 0, restarts)
 
     def as_engine(self) -> Engine:
         """Return itself with the type of the real engine."""

@@ -53,6 +53,8 @@ class Telemetry:
     """Numbers of computed tokens of the steps."""
     waiting: int
     """Number of requests that wait for the next process."""
+    restarts: int = 0
+    """Number of processes that replaced another one."""
 
     def __add__(self, other: "Telemetry") -> "Telemetry":
         """Return the sum of each value, of a model's engine and of those before it."""
@@ -61,6 +63,7 @@ class Telemetry:
             self.token_gaps + other.token_gaps,
             self.step_tokens + other.step_tokens,
             self.waiting + other.waiting,
+            self.restarts + other.restarts,
         )
 
     @classmethod

@@ -57,7 +57,7 @@ class Measured(FakeEngine):
     @property
     @override
     def telemetry(self) -> Telemetry:
-        return Telemetry(self.values, Histogram((1.0,)), Histogram((1.0,)), self.waiting)
+        return Telemetry(self.values, Histogram((1.0,)), Histogram((1.0,)), self.waiting, self.status.restarts)
 
 
 async def test_every_name_of_the_dashboards_of_vllm_is_there_before_the_first_request() -> None:
