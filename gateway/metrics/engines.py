@@ -174,8 +174,8 @@ _COUNTERS: tuple[tuple[Family, _Value], ...] = (
         lambda state: state.telemetry.metrics.embedding_tokens,
     ),
     (
-        Family("llama_gateway_engine_restarts", "Engine processes that were started after the first one."),
-        lambda state: state.status.restarts,
+        Family("llama_gateway_engine_restarts", "Engine processes that replaced another one, which had died."),
+        lambda state: state.telemetry.restarts,
     ),
 )
 

@@ -1,5 +1,6 @@
 """Models on demand, as clients and operators see them."""
 
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -225,9 +226,12 @@ async def test_counters_go_on_when_a_model_is_loaded_again() -> None:
     async with on_demand() as gateway:
         for _ in range(2):
             await post(gateway.app, COMPLETIONS, ask("a"))
-            gateway.opener.engines["a"].metrics = EngineMetrics(generated_tokens=5)
+            engine = gateway.opener.engines["a"]
+            engine.metrics, engine.status = EngineMetrics(generated_tokens=5), replace(engine.status, restarts=1)
             await post(gateway.app, "/models/unload", {"model": "a"})
             await gateway.until(a="unloaded")
         lines = (await get(gateway.app, "/metrics")).content.decode().splitlines()
         assert 'vllm:generation_tokens_total{engine="0",model_name="a"} 10.0' in lines
         assert "llamacpp:tokens_predicted_total 10.0" in lines
+        assert 'llama_gateway_engine_restarts_total{engine="0",model_name="a"} 2.0' in lines
+        assert (await get(gateway.app, "/health")).json["restarts"] == 2

@@ -105,7 +105,7 @@ class HealthEndpoints:
         return None
 
     def _restarts(self) -> int:
-        return sum(model.status.restarts for model in self._models.all)
+        return sum(model.telemetry.restarts for model in self._models.all)
 
 
 def health_endpoints(health: HealthEndpoints) -> tuple[AnyEndpoint, ...]:
