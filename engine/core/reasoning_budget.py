@@ -2,7 +2,7 @@
 
 import math
 from codecs import getincrementaldecoder
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from engine.core.output.reasoning_span import ReasoningSpan
 from engine.request import Reasoning
@@ -13,7 +13,7 @@ _Decoder = getincrementaldecoder("utf-8")
 class ReasoningBudget:
     """Follows the tokens of one choice. Only the first reasoning, at the beginning of the text, is limited.
 
-    The end is not forced within a character.
+    The end is not forced within a character, nor before the constraints of the request allow it.
     """
 
     def __init__(self, reasoning: Reasoning, ending: Iterable[int]) -> None:
@@ -31,10 +31,10 @@ class ReasoningBudget:
         self._ended = False
 
     @property
-    def forced(self) -> int | None:
-        """The only token that may come next, or None if any may."""
+    def due(self) -> Sequence[int]:
+        """The tokens to force next, because they end the reasoning. Empty while it may go on."""
         due = self._span.open and not self._over and (self._ended or self._left <= 0)
-        return self._ending[0] if due and not self._within_character else None
+        return self._ending if due and not self._within_character else ()
 
     def end(self) -> None:
         """End reasoning that has begun. Any thread may call this."""
@@ -43,7 +43,7 @@ class ReasoningBudget:
     def accept(self, piece: bytes, *, forced: bool) -> None:
         """Add the bytes of a drawn token, with the names of control tokens.
 
-        `forced` is true if the token was the only one that might come: `end` may have been called since it was drawn.
+        `forced` is true if the token was the first that is due: `end` may have been called since it was drawn.
         """
         if self._over:
             return

@@ -117,13 +117,7 @@ class Drawer:
         unchanged = None if count is None else logits.copy()
         try:
             sampler = self._samplers.get(sequence) or self._open_sampler(sequence)
-            reasoning = sequence.reasoning
-            forced = None if reasoning is None else reasoning.forced
-            if forced is not None:
-                logits, best, ids = _force(logits, forced, ids)
-            token = sampler.draw(logits, best) if ids is None else sampler.draw_from(ids, logits)
-            if reasoning is not None:
-                reasoning.accept(self._model.piece(token, special=True), forced=forced is not None)
+            token = self._next(sequence, sampler, output)
         except DrawError as error:
             return DrawFailure(str(error), error.code, error.param)
         except Exception:
@@ -135,6 +129,25 @@ class Drawer:
         shown = LogProbs(sampler.kept() if sequence.request.sampled_logprobs else unchanged)
         logprob, top = self._score(shown, token, count)
         return drawn._replace(logprob=logprob, top=top)
+
+    def _next(self, sequence: Sequence, sampler: SequenceSampler, output: Output) -> int:
+        """Return the next token: the first that ends the reasoning, if it must end now, else a drawn one.
+
+        Raises:
+            DrawError: no token can be drawn.
+        """
+        logits, best, ids = output
+        reasoning = sequence.reasoning
+        due = () if reasoning is None else reasoning.due
+        forced = bool(due) and sampler.allows(due)
+        if forced:
+            token = due[0]
+            sampler.force(token)
+        else:
+            token = sampler.draw(logits, best) if ids is None else sampler.draw_from(ids, logits)
+        if reasoning is not None:
+            reasoning.accept(self._model.piece(token, special=True), forced=forced)
+        return token
 
     def _token(self, token: int, *, special: bool) -> Token:
         """Return a drawn token without details. It is made once."""
@@ -174,12 +187,3 @@ class Drawer:
         if not isinstance(grammar, CompiledGrammar):
             raise TypeError(f"{type(grammar).__name__} is no compiled grammar")
         return Constraint(grammar, self._mask_workers)
-
-
-def _force(logits: Logits, token: int, ids: Ids | None) -> Output:
-    """Return an output in which only one token is possible, because the budget of the reasoning forces it."""
-    if ids is not None:
-        return np.zeros(1, np.float32), token, np.array([token], np.int32)
-    logits.fill(-math.inf)
-    logits[token] = 0.0
-    return logits, token, None

@@ -1,6 +1,7 @@
 """The grammar constraint of one sequence."""
 
 import time
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 
 from engine.sampling.candidates import DrawError
@@ -41,6 +42,16 @@ class Constraint:
                 self._compiled.failed = True
                 raise GrammarStoppedError(f"the grammar cannot go on: {error}") from error
         return self._denied
+
+    def allows(self, tokens: Sequence[int]) -> bool:
+        """Return whether these tokens may come next, one after the other. Waits for the mask.
+
+        Raises:
+            GrammarStoppedError: the grammar cannot continue.
+        """
+        if self.denied()[tokens[0]]:
+            return False
+        return self._matcher.validate_tokens(list(tokens)) == len(tokens)
 
     def accept(self, token: int) -> None:
         """Start computing the mask after a drawn token. Does not wait."""

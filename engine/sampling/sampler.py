@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, closing
 from itertools import takewhile
 from typing import NamedTuple, Self
@@ -91,13 +91,8 @@ class SequenceSampler:
         """
         token = self._token_sampler.sample(logits, self._best(logits, self._adjust(logits, best)))
         if self._keeps:
-            self._kept = (_ids([token]), np.zeros(1, np.float32)) if self._greedy else self._candidates.kept()
-        self._drawn += 1
-        self._token_sampler.accept(token)
-        if self._penalties:
-            self._penalties.accept(token)
-        if self._constraint:
-            self._constraint.accept(token)
+            self._kept = _only(token) if self._greedy else self._candidates.kept()
+        self._accept(token)
         return token
 
     def draw_from(self, ids: Ids, logits: Logits) -> int:
@@ -121,6 +116,21 @@ class SequenceSampler:
         self._drawn += 1
         return int(ids[self._token_sampler.sample(logits, best)])
 
+    def allows(self, tokens: Sequence[int]) -> bool:
+        """Return whether the next tokens may be these, whatever their logits. Waits for the grammar's mask.
+
+        Raises:
+            DrawError: the grammar cannot continue.
+        """
+        if not self._hidden().tokens.isdisjoint(tokens):
+            return False
+        return self._constraint is None or self._constraint.allows(tokens)
+
+    def force(self, token: int) -> None:
+        """Take a token that `allows` has allowed, as if it had been drawn."""
+        self._kept = _only(token)
+        self._accept(token)
+
     @property
     def takes_best_except(self) -> frozenset[int] | None:
         """Tokens besides which each draw is the best token, whatever was drawn before; None if it may be another."""
@@ -139,6 +149,14 @@ class SequenceSampler:
     def close(self) -> None:
         """Free the samplers. Repeatable."""
         self._owned.close()
+
+    def _accept(self, token: int) -> None:
+        self._drawn += 1
+        self._token_sampler.accept(token)
+        if self._penalties:
+            self._penalties.accept(token)
+        if self._constraint:
+            self._constraint.accept(token)
 
     def _adjust(self, logits: Logits, best: int) -> int:
         """Apply the grammar, the biases and the penalties. Return the best token."""
@@ -245,6 +263,11 @@ def _biases(sampling: Sampling, vocabulary: int) -> tuple[Ids, Logits]:
 
 def _ids(tokens: Iterable[int]) -> Ids:
     return np.array(list(tokens), np.int32)
+
+
+def _only(token: int) -> tuple[Ids, Logits]:
+    """Return the candidates of a draw in which only one token is possible."""
+    return _ids([token]), np.zeros(1, np.float32)
 
 
 _NONE = _Hidden.of(())

@@ -15,6 +15,7 @@ from engine.core.sequence import Sequence
 from engine.core.step import SCORED_AT_ONCE, Chunk, Draw, Outcome, Runner, StepPlan, StepResult
 from engine.core.token import Score, Token
 from engine.request import AdapterSet
+from engine.testing.fake_constraints import allows, barred_tokens, rest_of
 from engine.testing.fake_files import FakeFiles
 from engine.testing.fake_model import END, VOCABULARY, FakeModel, adapted, letters, score, weights
 
@@ -291,10 +292,11 @@ class FakeRunner(Runner):
 
     def _draw(self, sequence: Sequence, cells: list[int]) -> Token:
         self.open.add(sequence)
-        forced = sequence.reasoning.forced if sequence.reasoning else None
-        token = self._choose(sequence, cells) if forced is None else forced
+        due = sequence.reasoning.due if sequence.reasoning else ()
+        forced = bool(due) and allows(sequence, cells, due)
+        token = due[0] if forced else self._choose(sequence, cells)
         if sequence.reasoning:
-            sequence.reasoning.accept(self._model.piece(token, special=True), forced=forced is not None)
+            sequence.reasoning.accept(self._model.piece(token, special=True), forced=forced)
         piece = self._model.piece(token, special=sequence.request.show_special)
         if sequence.request.logprobs is None:
             return Token(token, piece, ends=token == END)
@@ -302,13 +304,9 @@ class FakeRunner(Runner):
 
     def _choose(self, sequence: Sequence, cells: list[int]) -> int:
         """Return the token of the grammar or the script, else the most probable one allowed."""
-        generated = len(cells) + sequence.discarded - sequence.prompt
         if isinstance(sequence.grammar, bytes):
-            forced: list[int] = [*sequence.grammar, END]
-            return forced[generated]
-        early = generated < sequence.request.sampling.min_tokens
-        barred = {END} if early or sequence.request.sampling.ignore_eos else set()
-        barred |= sequence.stop_tokens if early else set()
+            return rest_of(sequence.grammar, sequence, cells)[0]
+        barred = barred_tokens(sequence, cells)
         scripted = self._next(sequence, cells)
         if scripted not in barred:
             return scripted

@@ -25,7 +25,7 @@ from engine.core.turns import Turns
 from engine.events import Finished, Text
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
-from engine.request import GenerationRequest, Reasoning, Sampling
+from engine.request import GenerationRequest, Grammar, GrammarKind, Reasoning, Sampling
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
 from engine.worker.admission import admit
@@ -108,9 +108,11 @@ def clean(pair: Pair) -> Iterator[None]:
         pair[1].remove(Removal(seq_id, 0))
 
 
-def sequence(pair: Pair, seq_id: int, text: str = PROMPT, sampling: Sampling = GREEDY) -> Sequence:
+def sequence(
+    pair: Pair, seq_id: int, text: str = PROMPT, sampling: Sampling = GREEDY, stop_tokens: tuple[int, ...] = ()
+) -> Sequence:
     """Return a sequence that runs in a slot, as the scheduler would make it."""
-    request = GenerationRequest(id="t", prompts=(text,), max_tokens=64, sampling=sampling)
+    request = GenerationRequest(id="t", prompts=(text,), max_tokens=64, sampling=sampling, stop_tokens=stop_tokens)
     made = Sequence(request, 0, pair[0].tokenize(text), 64)
     made.enter(State.RUNNING)
     made.seq_id = seq_id
@@ -348,7 +350,33 @@ def test_the_tokens_that_end_the_reasoning_are_forced(pair: Pair) -> None:
     limited.reasoning = ReasoningBudget(Reasoning(budget=2, opening="<think>", closing="</think>", opened=True), ending)
     free = decode(runner, sequence(pair, 1), 2)
     assert decode(runner, limited, 2 + len(ending)) == [*free, *ending]
-    assert limited.reasoning.forced is None
+    assert not limited.reasoning.due
+
+
+@pytest.mark.parametrize("closes_early", [True, False])
+def test_the_end_of_the_reasoning_is_forced_only_where_the_grammar_allows_it(pair: Pair, closes_early: bool) -> None:
+    model, runner = pair
+    ending = model.tokenize("</b>", begin=False)
+    closing = b"".join(model.piece(token) for token in ending).decode()
+    text = f"a{closing}c" if closes_early else "abc"
+    limited = sequence(pair, 0)
+    limited.grammar = model.compile(Grammar(GrammarKind.REGEX, text))
+    limited.reasoning = ReasoningBudget(Reasoning(budget=0, opening="<b>", closing="</b>", opened=True), ending)
+    written = b""
+    while len(written) < len(text):
+        written += b"".join(map(model.piece, decode(runner, limited, 1)))
+    assert written.decode() == text
+    assert bool(limited.reasoning.due) != closes_early
+
+
+def test_the_end_of_the_reasoning_is_not_forced_where_its_tokens_must_not_come_yet(pair: Pair) -> None:
+    model, runner = pair
+    ending = model.tokenize("</b>", begin=False)
+    limited = sequence(pair, 0, sampling=GREEDY.replaced(min_tokens=3), stop_tokens=(ending[-1],))
+    limited.reasoning = ReasoningBudget(Reasoning(budget=0, opening="<b>", closing="</b>", opened=True), ending)
+    drawn = decode(runner, limited, 3 + len(ending))
+    assert ending[-1] not in drawn[:3]
+    assert drawn[3:] == ending
 
 
 def test_closing_a_sequence_is_repeatable(pair: Pair) -> None:

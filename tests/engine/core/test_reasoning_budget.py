@@ -15,7 +15,7 @@ END = [900, 901]
 
 def accept(limit: ReasoningBudget, piece: bytes) -> None:
     """Add the bytes of a token that was drawn as the budget says."""
-    limit.accept(piece, forced=limit.forced is not None)
+    limit.accept(piece, forced=bool(limit.due))
 
 
 def drawn(pieces: Iterable[str], *, budget: int, opened: bool = False) -> list[str]:
@@ -24,8 +24,8 @@ def drawn(pieces: Iterable[str], *, budget: int, opened: bool = False) -> list[s
     limit = ReasoningBudget(reasoning, END)
     text = []
     for piece in pieces:
-        while (forced := limit.forced) is not None:
-            text.append(f"[{forced}]")
+        while due := limit.due:
+            text.append(f"[{due[0]}]")
             accept(limit, b"?")
         text.append(piece)
         accept(limit, piece.encode())
@@ -61,11 +61,11 @@ def test_reasoning_without_a_budget_goes_on_until_it_is_ended() -> None:
     limit = unlimited(opened=True)
     for _ in range(1000):
         accept(limit, b"a")
-        assert limit.forced is None
+        assert not limit.due
     limit.end()
     forced = []
-    while limit.forced is not None:
-        forced.append(limit.forced)
+    while due := limit.due:
+        forced.append(due[0])
         accept(limit, b"?")
     assert forced == END
 
@@ -75,8 +75,8 @@ def test_an_end_that_comes_during_a_draw_follows_the_drawn_token() -> None:
     limit.end()
     limit.accept(b"a", forced=False)
     forced = []
-    while limit.forced is not None:
-        forced.append(limit.forced)
+    while due := limit.due:
+        forced.append(due[0])
         accept(limit, b"?")
     assert forced == END
 
@@ -86,10 +86,10 @@ def test_only_reasoning_that_has_begun_is_ended() -> None:
     limit.end()
     for piece in (b"<think>", b"a"):
         accept(limit, piece)
-        assert limit.forced is None
+        assert not limit.due
     accept(limit, b"</think>")
     limit.end()
-    assert limit.forced is None
+    assert not limit.due
 
 
 @pytest.mark.parametrize("budget", [1, None])
@@ -99,9 +99,9 @@ def test_the_end_waits_for_a_whole_character(budget: int | None) -> None:
     accept(limit, euro[:1])
     limit.end()
     accept(limit, euro[1:2])
-    assert limit.forced is None
+    assert not limit.due
     accept(limit, euro[2:])
-    assert limit.forced == END[0]
+    assert limit.due == END
 
 
 @pytest.mark.parametrize("speculative", [False, True])
