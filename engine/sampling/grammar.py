@@ -18,6 +18,7 @@ from engine.sampling.grammar_bounds import (
     GrammarError,
     check_gbnf,
     check_lark,
+    check_numbers,
     check_regex,
     check_schema,
     inline_schemas,
@@ -235,11 +236,13 @@ def _closed(schema: object) -> str:
     """Return a schema for llguidance as JSON: see `closed`.
 
     Raises:
-        GrammarError: the schema is too deep to be written, although it could be read.
+        GrammarError: a number in the schema is too small, or it is too deep to be written, although it could be read.
     """
     schema = {} if schema is True else schema  # both allow any JSON, but only an object can bound whitespace
+    made = closed(schema) if isinstance(schema, dict) else schema
+    check_numbers(made)
     try:
-        return json.dumps(closed(schema) if isinstance(schema, dict) else schema)
+        return json.dumps(made)
     except RecursionError as error:
         raise GrammarError("its JSON schema is too deep") from error
 

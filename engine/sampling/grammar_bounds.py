@@ -29,6 +29,9 @@ _MOST_MULTIPLES = 20_000
 """States of the remainders of all multiples in a schema. 20,000 take 0.2 s."""
 _MOST_MATCHED_NAMES = 2_000
 """Property names matched against patterns: some 0.1 ms each."""
+_LEAST_NUMBER = -(2**63) + 513
+"""Least number of a schema. Smaller ones become the least integer of 64 bits, whose ranges the compiler divides without
+an end, until the stack overflows and the process dies."""
 
 _NO_CONDITIONS = {"allOf", "$ref", "$defs", "definitions", "title", "description", "default", "examples", "deprecated"}
 _TOKEN = re.compile(
@@ -172,6 +175,16 @@ def check_schemas(schemas: Sequence[object]) -> None:
         raise GrammarError(f"it has more than {_MOST_REFERENCES} $ref")
 
 
+def check_numbers(schema: object) -> None:
+    """Check that the compiler can represent the numbers of a JSON schema.
+
+    Raises:
+        GrammarError: one is too small.
+    """
+    if any(isinstance(value, int | float) and value < _LEAST_NUMBER for value in _values(schema)):
+        raise GrammarError(f"a number in its JSON schemas is less than {_LEAST_NUMBER}")
+
+
 class _Cost(NamedTuple):
     """Cost of one schema, in the units of the bounds."""
 
@@ -210,11 +223,16 @@ def _cost(schema: object) -> _Cost:
 
 def _objects(value: object) -> Iterator[dict[str, Any]]:
     """Yield every JSON object in a value, itself included."""
+    return (one for one in _values(value) if isinstance(one, dict))
+
+
+def _values(value: object) -> Iterator[object]:
+    """Yield every JSON value in a value, itself included."""
     waiting = [value]
     while waiting:
         one = waiting.pop()
+        yield one
         if isinstance(one, dict):
-            yield one
             waiting += one.values()
         elif isinstance(one, list):
             waiting += one

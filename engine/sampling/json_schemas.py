@@ -36,6 +36,7 @@ def closed(schema: Schema) -> Schema:
     - Objects have only the properties that the schema names, unless it says `additionalProperties`, or combines several
       schemas for one object.
     - Integers have at most 19 digits.
+    - Bounds of numbers are left out if they are wider than those of 64-bit integers.
     - What cannot be enforced is left out, and overlapping alternatives of `oneOf` are those of `anyOf`, unless the
       `x-guidance` has `lenient` false.
 
@@ -45,15 +46,16 @@ def closed(schema: Schema) -> Schema:
     if not any(map(_combines, parts)):
         for part in parts:
             _close_object(part)
-    _bound_integers(schema, parts)
     options = schema.get(_OPTIONS, {})
+    lenient = not isinstance(options, dict) or options.get("lenient", True)
+    for part in parts if lenient else ():
+        _drop_wide_bounds(part)
+        _drop_look_around(part)
+    _bound_integers(schema, parts)
     if not isinstance(options, dict):
         return schema
-    lenient = options.get("lenient", True)
     whitespace = {} if options.keys() & _WHITESPACE_OPTIONS else {"whitespace_pattern": _WHITESPACE}
     schema[_OPTIONS] = {"lenient": lenient, "coerce_one_of": lenient, **whitespace, **options}
-    for part in parts if lenient else ():
-        _drop_look_around(part)
     return schema
 
 
@@ -88,6 +90,15 @@ def _close_object(part: Schema) -> None:
         part["additionalProperties"] = False
 
 
+def _drop_wide_bounds(part: Schema) -> None:
+    """Drop bounds of a number beyond the widest range of integers, because llguidance cannot compile them."""
+    lower, upper = _BOUNDS
+    for key in part.keys() & (lower | upper):
+        bound = part[key]
+        if isinstance(bound, int | float) and (bound <= -_LARGEST if key in lower else bound >= _LARGEST):
+            del part[key]
+
+
 def _drop_look_around(part: Schema) -> None:
     """Drop a regular expression that llguidance cannot compile, and does not leave out by itself."""
     pattern = part.get("pattern")
@@ -102,8 +113,11 @@ def _bound_integers(schema: Schema, parts: list[Schema]) -> None:
         return
     ranges: dict[tuple[tuple[str, float], ...], str] = {}
     for part in parts:
+        if part.get("type") != "integer" or part.keys() & _OF_SPECIAL_INTEGERS:
+            continue
+        _drop_wide_bounds(part)
         given = {key: part[key] for bounds in _BOUNDS for key in sorted(bounds) if key in part}
-        if part.get("type") == "integer" and not part.keys() & _OF_SPECIAL_INTEGERS and _lacks_bound(given):
+        if _lacks_bound(given):
             for key in ("type", *given):
                 del part[key]
             part["$ref"] = f"#/$defs/{ranges.setdefault(tuple(given.items()), f'llama-gateway-{len(ranges)}')}"

@@ -91,6 +91,32 @@ def test_an_integer_has_at_most_nineteen_digits(bounds: dict[str, int], within: 
     assert not any(allows(schema, value) for value in outside)
 
 
+LEAST, GREATEST = -(2**63), 2**63 - 1
+
+
+@pytest.mark.parametrize("kind", ["integer", "number"])
+@pytest.mark.parametrize(
+    ("bounds", "within", "outside"),
+    [
+        ({"minimum": LEAST, "maximum": GREATEST}, [0, -(9 * 10**18), 9 * 10**18], ["a"]),
+        ({"exclusiveMinimum": -1.7976931348623157e308, "maximum": 5}, [5, -(9 * 10**18)], [6]),
+        ({"minimum": 0, "exclusiveMaximum": 2**64}, [0, 9 * 10**18], [-1]),
+    ],
+)
+def test_bounds_of_every_number_of_a_programming_language_are_no_bounds(
+    kind: str, bounds: dict[str, float], within: list[int], outside: list[object]
+) -> None:
+    schema = {"type": kind, **bounds}
+    assert allows(schema, *within)
+    assert not any(allows(schema, value) for value in outside)
+
+
+def test_a_strict_schema_keeps_the_wide_bounds_of_numbers_that_are_no_integers() -> None:
+    with pytest.raises(GrammarError, match="less than"):
+        refusal(strict_schema({"type": "number", "minimum": -1e300}))
+    assert refusal(strict_schema({"type": "integer", "minimum": LEAST, "maximum": GREATEST})) == ""
+
+
 def test_equal_integers_share_a_definition() -> None:
     properties = {f"p{at}": {"type": "integer", "description": f"the {at}th"} for at in range(9)}
     made = closed({"properties": {**properties, "q": {"type": "integer", "minimum": 0}}, "$defs": {"own": {}}})
