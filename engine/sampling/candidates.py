@@ -13,6 +13,8 @@ from engine.sampling.native_calls import short
 
 Logits = NDArray[np.float32]
 Ids = NDArray[np.int32]
+Mask = NDArray[np.bool_]
+"""One flag for each token of the vocabulary."""
 
 _ROW = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])  # llama_token_data, llama.h
 _FEW = 4096

@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 
-from engine.sampling.candidates import DrawError
-from engine.sampling.grammar import CompiledGrammar, Mask, denied_tokens
+from engine.sampling.candidates import DrawError, Mask
+from engine.sampling.grammar import CompiledGrammar, denied_tokens
 from engine.sampling.grammar_bounds import GrammarError
 
 MOST_SECONDS = 0.1
@@ -28,6 +28,7 @@ class Constraint:
         self._workers = workers
         self._matcher = compiled.matcher.deep_copy()
         self._denied: Mask | Future[Mask] = compiled.denied
+        self._end = b""
 
     def denied(self) -> Mask:
         """Return the mask of the tokens that cannot come next. Waits for it.
@@ -63,4 +64,7 @@ class Constraint:
         denied = denied_tokens(self._matcher, len(self._compiled.denied))
         if time.thread_time() - began > MOST_SECONDS:
             raise GrammarError("it takes too long to say what may come next; make it less ambiguous")
-        return denied
+        if self._compiled.numbers is None:
+            return denied
+        self._end = self._compiled.numbers.end_of(self._end, token)
+        return self._compiled.numbers.applied(self._end, denied)

@@ -10,10 +10,10 @@ from typing import Protocol
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, regex_to_lark
 from llguidance.gbnf_to_lark import gbnf_to_lark
-from numpy.typing import NDArray
 
 from engine.errors import RequestError
 from engine.request import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind
+from engine.sampling.candidates import Mask
 from engine.sampling.grammar_bounds import (
     GrammarError,
     check_gbnf,
@@ -26,9 +26,7 @@ from engine.sampling.grammar_bounds import (
 from engine.sampling.grammar_cache import GrammarCache
 from engine.sampling.json_schemas import closed
 from engine.sampling.native_calls import on_deep_stack
-
-Mask = NDArray[np.bool_]
-"""One flag for each token of the vocabulary."""
+from engine.sampling.number_limit import NumberLimit
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +44,7 @@ _LIMITS = LLParserLimits(
 MB."""
 _OPTIONS = '%llguidance {"no_forcing": true}'
 """Without it llguidance computes all text that is certain to come, up to a million bytes, before it returns a mask."""
+_JSON = "%json"
 _FIRST_LINE = "\n   1 | start: "
 _OF_SCHEMA = "failed to compile JSON schema"
 _TERSE = "\n<non-verbose/>"
@@ -87,6 +86,8 @@ class CompiledGrammar:
     """At the beginning of a text. The copies share the states of its lexer, under a lock."""
     denied: Mask
     """The tokens that cannot begin a text."""
+    numbers: NumberLimit | None = None
+    """Limits the numbers of its JSON; unset if it has no JSON schema."""
     failed: bool = False
     """True if a copy has reached a limit. Copies share what they have used up, so it must not be used again."""
 
@@ -96,7 +97,7 @@ class GrammarCompiler:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._lltokenizer: LLTokenizer | None = None
+        self._opened: tuple[LLTokenizer, NumberLimit] | None = None
         self._cache: GrammarCache[CompiledGrammar] = GrammarCache()
         self._compiling = threading.Lock()
 
@@ -128,30 +129,33 @@ class GrammarCompiler:
 
     def _compile(self, grammar: Grammar) -> CompiledGrammar:
         try:
-            source = LLMatcher.grammar_from_lark(f"{to_lark(grammar)}\n{_OPTIONS}\n")
-            matcher = LLMatcher(self._open_lltokenizer(), source, log_level=0, limits=_LIMITS)
+            lark = to_lark(grammar)
+            lltokenizer, numbers = self._open_vocabulary()
+            source = LLMatcher.grammar_from_lark(f"{lark}\n{_OPTIONS}\n")
+            matcher = LLMatcher(lltokenizer, source, log_level=0, limits=_LIMITS)
             denied = denied_tokens(matcher, self._tokenizer.size)
             _check_not_empty(denied, self._tokenizer.end_tokens)
             if ignored := matcher.get_grammar_warnings():
                 logger.info("parts of a JSON schema are not enforced", extra={"why": "; ".join(ignored)})
-            return CompiledGrammar(matcher, denied)
+            return CompiledGrammar(matcher, denied, numbers if _JSON in lark else None)
         except GrammarError as error:
             words = f"the grammar cannot be used: {_words_for(grammar.kind, str(error))}"
             raise RequestError(words, param="grammar", code="invalid_grammar") from error
 
-    def _open_lltokenizer(self) -> LLTokenizer:
-        """Return the vocabulary for llguidance.
+    def _open_vocabulary(self) -> tuple[LLTokenizer, NumberLimit]:
+        """Return the vocabulary for llguidance, and for the numbers.
 
         Raises:
             GrammarError: the model has no end token.
         """
-        if self._lltokenizer is None:
+        if self._opened is None:
             ends = sorted(self._tokenizer.end_tokens)
             if not ends:
                 raise GrammarError("this model has no token that ends a text")
-            wrapper = TokenizerWrapper(_Vocabulary(self._tokenizer, ends[0]))
-            self._lltokenizer = LLTokenizer(wrapper, eos_token=ends)
-        return self._lltokenizer
+            vocabulary = _Vocabulary(self._tokenizer, ends[0])
+            lltokenizer = LLTokenizer(TokenizerWrapper(vocabulary), eos_token=ends)
+            self._opened = lltokenizer, NumberLimit(vocabulary.tokens)
+        return self._opened
 
 
 class _Vocabulary:
@@ -213,7 +217,7 @@ def to_lark(grammar: Grammar) -> str:
         raise GrammarError(f"it has more than {MOST_GRAMMAR_CHARACTERS} characters")
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
-            return f"start: %json {_schema(grammar.source)}"
+            return f"start: {_JSON} {_schema(grammar.source)}"
         case GrammarKind.REGEX:
             check_regex(grammar.source)
             return f"start: /{regex_to_lark(grammar.source)}/"
