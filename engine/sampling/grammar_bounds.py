@@ -181,7 +181,7 @@ def check_numbers(schema: object) -> None:
     Raises:
         GrammarError: one is too small.
     """
-    if any(isinstance(value, int | float) and value < _LEAST_NUMBER for value in _values(schema)):
+    if any(isinstance(value, int | float) and value < _LEAST_NUMBER for value in json_values(schema)):
         raise GrammarError(f"a number in its JSON schemas is less than {_LEAST_NUMBER}")
 
 
@@ -223,10 +223,10 @@ def _cost(schema: object) -> _Cost:
 
 def _objects(value: object) -> Iterator[dict[str, Any]]:
     """Yield every JSON object in a value, itself included."""
-    return (one for one in _values(value) if isinstance(one, dict))
+    return (one for one in json_values(value) if isinstance(one, dict))
 
 
-def _values(value: object) -> Iterator[object]:
+def json_values(value: object) -> Iterator[object]:
     """Yield every JSON value in a value, itself included."""
     waiting = [value]
     while waiting:

@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
+from engine.sampling.grammar_bounds import GrammarError, json_values
+
 Schema: TypeAlias = dict[str, Any]
 
 _OPTIONS = "x-guidance"
@@ -26,6 +28,7 @@ _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 _BOUNDS = ({"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"})
 _LARGEST = 9 * 10**18
 """Largest integer. Those of 64 bits end soon after it, and llguidance has no wider ranges."""
+_BITS_OF_DOUBLE = 53
 _OF_SPECIAL_INTEGERS = {"enum", "const", "multipleOf", "allOf", *_COMBINING}
 
 
@@ -41,6 +44,9 @@ def closed(schema: Schema) -> Schema:
       `x-guidance` has `lenient` false.
 
     An `x-guidance` that is not an object is left as it is. The compiler reports it.
+
+    Raises:
+        GrammarError: an integer of a constant cannot be enforced, and the `x-guidance` has `lenient` false.
     """
     parts = list(_parts(schema))
     if not any(map(_combines, parts)):
@@ -48,7 +54,10 @@ def closed(schema: Schema) -> Schema:
             _close_object(part)
     options = schema.get(_OPTIONS, {})
     lenient = not isinstance(options, dict) or options.get("lenient", True)
+    if not lenient and any(map(_changed_constants, parts)):
+        raise GrammarError("const or enum in its JSON schemas has an integer that would be rounded to a double")
     for part in parts if lenient else ():
+        _drop_changed_constants(part)
         _drop_wide_bounds(part)
         _drop_look_around(part)
     _bound_integers(schema, parts)
@@ -88,6 +97,23 @@ def _close_object(part: Schema) -> None:
     is_enough = isinstance(least, int) and len(named) >= least
     if "patternProperties" in part or ("properties" in part and are_named and is_enough):
         part["additionalProperties"] = False
+
+
+def _drop_changed_constants(part: Schema) -> None:
+    """Drop constants that llguidance would change. If they are integers, any integer takes their place."""
+    for key in _changed_constants(part):
+        allowed = part.pop(key)
+        if all(isinstance(value, int) for value in (allowed if key == "enum" else [allowed])):
+            part.setdefault("type", "integer")
+
+
+def _changed_constants(part: Schema) -> list[str]:
+    """Return the keywords with an integer that llguidance would round, because it takes each number for a double."""
+    return [key for key in ("const", "enum") if any(map(_is_rounded, json_values(part.get(key))))]
+
+
+def _is_rounded(value: object) -> bool:
+    return isinstance(value, int) and value % 2 ** max(value.bit_length() - _BITS_OF_DOUBLE, 0) != 0
 
 
 def _drop_wide_bounds(part: Schema) -> None:

@@ -117,6 +117,29 @@ def test_a_strict_schema_keeps_the_wide_bounds_of_numbers_that_are_no_integers()
     assert refusal(strict_schema({"type": "integer", "minimum": LEAST, "maximum": GREATEST})) == ""
 
 
+IDS = [2**53 + 1, 1234567890123456789]
+
+
+@pytest.mark.parametrize("schema", [{"const": IDS[0]}, {"enum": IDS}, {"type": "integer", "enum": [*IDS, 3]}], ids=str)
+def test_a_constant_that_would_be_rounded_is_left_out_unless_the_schema_is_strict(schema: dict[str, Any]) -> None:
+    properties = {"type": "object", "properties": {"id": schema}}
+    assert allows(properties, {"id": IDS[0]}, {"id": 3})
+    assert not allows(properties, {"id": "x"})
+    with pytest.raises(GrammarError, match="rounded"):
+        refusal(strict_schema(properties))
+
+
+def test_a_constant_within_other_values_that_would_be_rounded_is_left_out() -> None:
+    assert allows({"enum": [{"ids": IDS}, "a"]}, {"ids": IDS}, "b")
+
+
+@pytest.mark.parametrize("value", [2**53, -(2**53), 2**60, 10**22, 0.1, True])
+def test_a_constant_that_is_a_double_is_enforced(value: float) -> None:
+    schema = strict_schema({"const": value})
+    assert allows(schema, value)
+    assert not allows(schema, 5)
+
+
 def test_equal_integers_share_a_definition() -> None:
     properties = {f"p{at}": {"type": "integer", "description": f"the {at}th"} for at in range(9)}
     made = closed({"properties": {**properties, "q": {"type": "integer", "minimum": 0}}, "$defs": {"own": {}}})
