@@ -89,8 +89,8 @@ class TaggedFormat(Format, ABC):
     between_messages = ""
     opening: str
     """Marker that begins forced calls."""
-    inner_token = ""
-    """Special token that is a part of the markers, if there is one."""
+    inner_tokens: tuple[str, ...] = ()
+    """Tokens that are parts of the markers, and special in some vocabularies."""
     calls_end_reasoning = False
     """True if models call tools without the end of their reasoning."""
 
@@ -141,7 +141,7 @@ class TaggedFormat(Format, ABC):
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool, thinking: bool) -> Grammar | None:
         if choice == "none" or (choice == "auto" and not any(tool.strict for tool in tools)):
             return None
-        rules = Rules(self.special_tokens, self.inner_token)
+        rules = Rules(self.special_tokens, self.inner_tokens)
         before = self._reasoning(rules, thinking=thinking)
         calls = self.calls(rules, chosen(tools, choice), parallel=parallel)
         answer = self.free(rules, calls, parallel=parallel) if choice == "auto" else self.forced(rules, calls)
@@ -160,7 +160,7 @@ class TaggedFormat(Format, ABC):
     def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
         if self.reasoning_tags is None or (grammar.kind is GrammarKind.GBNF and not thinking):
             return grammar
-        rules = Rules(self.special_tokens, self.inner_token)
+        rules = Rules(self.special_tokens, self.inner_tokens)
         return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} {embedded(grammar)}")
 
     def _reasoning(self, rules: Rules, *, thinking: bool) -> str:

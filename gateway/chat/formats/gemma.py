@@ -20,7 +20,7 @@ from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
 from gateway.chat.formats.python_calls import python_call, read_python_call
 from gateway.chat.formats.signature import Signature, signature
 from gateway.chat.formats.source import Malformed, Reading, Source
-from gateway.chat.formats.text_arguments import listed_arguments, text_value
+from gateway.chat.formats.text_arguments import ValueTags, listed_arguments, text_value
 from gateway.chat.formats.text_calls import IN_PYTHON
 from gateway.chat.formats.values import Notation
 from gateway.chat.tools import Tool
@@ -74,11 +74,12 @@ class Gemma(TaggedFormat):
 
     def _call(self, rules: Rules, tool: Tool) -> str:
         types_of = signature(tool).types_of
+        quotes = ValueTags(self._markers.quote, self._markers.quote)
 
         def argument(name: str, schema: Mapping[str, object]) -> str:
             if types_of(name) == {"string"}:
-                value = text_value(rules, tool, name, schema, self._markers.quote)
-                return f"{rules.text(f'{name}:', self._markers.quote)} {value}"
+                value = text_value(rules, tool, name, schema, quotes)
+                return f"{rules.text(f'{name}:', quotes.opening)} {value}"
             return f"{rules.text(f'{name}:')} {json_value(schema)}"
 
         written = listed_arguments(rules, tool, argument, ",")

@@ -17,12 +17,13 @@ from gateway.chat.formats.parameters import ArgumentsWriter, read_text
 from gateway.chat.formats.parser import Reader
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
-from gateway.chat.formats.text_arguments import text_arguments
+from gateway.chat.formats.text_arguments import ValueTags, text_arguments
 from gateway.chat.tools import Tool
 
 _OPENING, _CLOSING = "<tool_call>", "</tool_call>"
 KEY, _KEY_END = "<arg_key>", "</arg_key>"
 _VALUE, _VALUE_END = "<arg_value>", "</arg_value>"
+_TAGS = (ValueTags(_VALUE, _VALUE_END),)
 _NEWLINE = "\n"
 _NAME = re.compile(r"[^<\s]*")
 
@@ -72,7 +73,5 @@ def _read_argument(source: Source, out: Output, tool: Signature, writer: Argumen
 
 
 def _call(rules: Rules, tool: Tool) -> str:
-    written = text_arguments(
-        rules, tool, lambda name, _text: (_NEWLINE, KEY, name, _KEY_END, _NEWLINE, _VALUE), _VALUE_END
-    )
+    written = text_arguments(rules, tool, lambda name: (_NEWLINE, KEY, name, _KEY_END, _NEWLINE), _TAGS)
     return f"{rules.text(tool.name)} {written} {rules.text(_NEWLINE, _CLOSING)}"

@@ -26,15 +26,16 @@ _SLASH = re.compile(r"\\.|/", re.DOTALL)
 class Rules:
     """Builder of one grammar. Its methods return expressions, which can be parts of other expressions."""
 
-    def __init__(self, special_tokens: Mapping[str, int], inner_token: str = "") -> None:
+    def __init__(self, special_tokens: Mapping[str, int], inner_tokens: Iterable[str] = ()) -> None:
         """Start a grammar.
 
         Args:
             special_tokens: ids of the model's special tokens by their names.
-            inner_token: name of a special token that may be a part of markers.
+            inner_tokens: names of tokens that may be parts of markers, if they are special.
         """
         self._tokens = special_tokens
-        self._inner = inner_token if inner_token in special_tokens else ""
+        inner = [re.escape(token) for token in inner_tokens if token in special_tokens]
+        self._inner = re.compile(f"({'|'.join(inner)})") if inner else None
         self._lines = [f"{ANYTHING}: /(?s:.*)/"]
 
     def rule(self, body: str, options: str = "") -> str:
@@ -49,11 +50,11 @@ class Rules:
 
     def until(self, marker: str) -> str:
         """Return the expression for any text up to and including the first `marker`."""
-        if marker in self._tokens:
-            return f"{ANYTHING} {self._part(marker)}"
-        if self._inner and self._inner in marker:
-            before, _, after = marker.partition(self._inner)
-            return f"/(?s:.*){_pattern(before)}/ {self.text(self._inner, after)}"
+        first, *others = self._pieces([marker])
+        if first in self._tokens:
+            return f"{ANYTHING} {self.text(first, *others)}"
+        if others:  # the first of them is a token
+            return f"/(?s:.*){_pattern(first)}/ {self.text(*others)}"
         return self.rule(ANYTHING, f"[suffix={json.dumps(marker)}]")
 
     def matching(self, grammar: Grammar, marker: str) -> str:
@@ -62,7 +63,7 @@ class Rules:
         Raises:
             RequestError: the grammar cannot be escaped, so that it might run into the marker.
         """
-        if marker in self._tokens:
+        if next(self._pieces([marker])) in self._tokens:
             return embedded(grammar)
         escaping = before(marker)
         if grammar.kind is GrammarKind.REGEX:
@@ -80,8 +81,7 @@ class Rules:
 
     def _pieces(self, parts: Iterable[str]) -> Iterator[str]:
         for part in parts:
-            before, inner, after = part.partition(self._inner) if self._inner else (part, "", "")
-            yield from filter(None, (before, inner, after))
+            yield from filter(None, self._inner.split(part) if self._inner else (part,))
 
     def _part(self, text: str) -> str:
         return f"<[{self._tokens[text]}]>" if text in self._tokens else json.dumps(text)

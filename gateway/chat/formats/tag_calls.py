@@ -1,7 +1,7 @@
 """Families with tags around each argument: Qwen3-Coder, Seed-OSS, MiniMax M2, DeepSeek V3.2 and V4.
 
 A call is a tag with the name, for each argument a tag with its name, the argument's text, a closing tag, then the
-call's closing tag. A block encloses one call or all calls. Models often omit the block's tags.
+call's closing tag. A block encloses one call or all calls, if there is one. Models often omit the block's tags.
 """
 
 import re
@@ -16,14 +16,14 @@ from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter, read_text
 from gateway.chat.formats.parser import Reader, Tags
-from gateway.chat.formats.signature import ANY_TYPE, ArgumentTypes, Signature
+from gateway.chat.formats.signature import ArgumentTypes, Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
-from gateway.chat.formats.text_arguments import text_arguments
+from gateway.chat.formats.text_arguments import ValueTags, text_arguments
 from gateway.chat.tools import Tool
 
 _NEWLINE = "\n"
 _NAME = re.compile(r'[^<>"\n]*')
-_STRING = frozenset({"string"})
+_NO_STRING = frozenset({"number", "integer", "boolean", "null", "object", "array"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,63 +32,65 @@ class Markup:
 
     name: str
     """Name of the family."""
-    block: Tags
-    """Tags around one call, or around all calls."""
-    shared_block: bool
+    block: Tags | None
+    """Tags around one call, or around all calls, if there are any."""
+    shared_block: bool = False
     """True if one block encloses all calls."""
     call: Tags
     """Tags around a call. The first ends before the name."""
-    argument: Tags
-    """Tags around an argument. The first ends before the name."""
     head_end: str
     """End of a call's first tag, after the name."""
-    value_starts: Mapping[str, ArgumentTypes]
-    """Ends of an argument's first tag, after the name, with the types that each declares; that of strings is first."""
-    own_lines: bool
+    argument: Tags
+    """First tag of an argument, before and after its name."""
+    values: tuple[ValueTags, ...]
+    """Rest of an argument's first tag, if it declares the type, and the closing tag."""
+    between_calls: str = "\n"
+    """Whitespace around a call."""
+    between_arguments: str = "\n"
+    """Whitespace around an argument."""
+    own_lines: bool = False
     """True if values stand on lines of their own."""
-    inner_token: str = ""
-    """Special token inside the tags, if there is one."""
+    inner_tokens: tuple[str, ...] = ()
+    """Tokens inside the tags that are special in some vocabularies."""
     calls_end_reasoning: bool = False
     """True if models call tools without the end of their reasoning."""
 
 
 FUNCTION, PARAMETER = "<function=", "<parameter="
-_FUNCTION, _PARAMETER = Tags(FUNCTION, "</function>"), Tags(PARAMETER, "</parameter>")
-_UNTYPED = {">": ANY_TYPE}
+_FUNCTION = Tags(FUNCTION, "</function>")
+_PARAMETER = Tags(PARAMETER, ">")
 
 QWEN_CODER = Markup(
     name="qwen-coder",
     block=Tags("<tool_call>", "</tool_call>"),
-    shared_block=False,
     call=_FUNCTION,
-    argument=_PARAMETER,
     head_end=">",
-    value_starts=_UNTYPED,
+    argument=_PARAMETER,
+    values=(ValueTags("", "</parameter>"),),
     own_lines=True,
 )
 """Tags of Qwen3-Coder, Qwen 3.5, Nemotron 3 and Step 3.5."""
 
+SEED_BLOCK = Tags("<seed:tool_call>", "</seed:tool_call>")
 SEED = Markup(
     name="seed",
-    block=Tags("<seed:tool_call>", "</seed:tool_call>"),
-    shared_block=False,
+    block=SEED_BLOCK,
     call=_FUNCTION,
-    argument=_PARAMETER,
     head_end=">",
-    value_starts=_UNTYPED,
-    own_lines=False,
+    argument=_PARAMETER,
+    values=(ValueTags("", "</parameter>"),),
 )
 """Tags of Seed-OSS."""
 
+MINIMAX_BLOCK = Tags("<minimax:tool_call>", "</minimax:tool_call>")
 MINIMAX = Markup(
     name="minimax",
-    block=Tags("<minimax:tool_call>", "</minimax:tool_call>"),
+    block=MINIMAX_BLOCK,
     shared_block=True,
     call=Tags('<invoke name="', "</invoke>"),
-    argument=Tags('<parameter name="', "</parameter>"),
     head_end='">',
-    value_starts={'">': ANY_TYPE},
-    own_lines=False,
+    argument=Tags('<parameter name="', '">'),
+    values=(ValueTags("", "</parameter>"),),
 )
 """Tags of MiniMax M2."""
 
@@ -103,11 +105,13 @@ def dsml(block: str) -> Markup:
         block=Tags(f"<{DSML}{block}>", f"</{DSML}{block}>"),
         shared_block=True,
         call=Tags(f'<{DSML}invoke name="', f"</{DSML}invoke>"),
-        argument=Tags(f'<{DSML}parameter name="', f"</{DSML}parameter>"),
         head_end='">',
-        value_starts={'" string="true">': _STRING, '" string="false">': ANY_TYPE},
-        own_lines=False,
-        inner_token=DSML,
+        argument=Tags(f'<{DSML}parameter name="', '" string="'),
+        values=(
+            ValueTags('true">', f"</{DSML}parameter>", frozenset({"string"})),
+            ValueTags('false">', f"</{DSML}parameter>", _NO_STRING),
+        ),
+        inner_tokens=(DSML,),
         calls_end_reasoning=True,
     )
 
@@ -118,27 +122,32 @@ class TagCalls(TaggedFormat):
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, markup: Markup) -> None:
         super().__init__(special_tokens, reasoning_tags)
         self._markup = markup
-        self.name, self.opening = markup.name, markup.block.opening
-        self.inner_token, self.calls_end_reasoning = markup.inner_token, markup.calls_end_reasoning
+        self.name, self.opening = markup.name, (markup.block or markup.call).opening
+        self.inner_tokens, self.calls_end_reasoning = markup.inner_tokens, markup.calls_end_reasoning
 
     @override
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
+        call = self._markup.call.opening
         one = partial(_read_call, markup=self._markup, tools=tools)
-        return {self.opening: partial(_read_block, markup=self._markup, one=one), self._markup.call.opening: one}
+        block = {self.opening: partial(_read_block, call=call, one=one)} if self._markup.block else {}
+        return {**block, call: one}
 
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        block = self._markup.block
-        written = [_call(rules, tool, self._markup) for tool in tools]
-        if self._markup.shared_block:
-            return f"{rules.several(written, '', parallel=parallel)} {rules.text(_NEWLINE, block.closing)}"
-        closed = [f"{call} {rules.text(_NEWLINE, block.closing)}" for call in written]
-        return rules.several(closed, rules.text(_NEWLINE, block.opening), parallel=parallel)
+        markup, line = self._markup, self._markup.between_calls
+        written = [_call(rules, tool, markup) for tool in tools]
+        if markup.block is None:
+            return rules.several(written, rules.text(line, markup.call.opening), parallel=parallel)
+        head, end = rules.text(line, markup.call.opening), rules.text(line, markup.block.closing)
+        if markup.shared_block:
+            return f"{rules.several([f'{head} {call}' for call in written], '', parallel=parallel)} {end}"
+        closed = [f"{head} {call} {end}" for call in written]
+        return rules.several(closed, rules.text(line, markup.block.opening), parallel=parallel)
 
 
-def _read_block(source: Source, out: Output, *, markup: Markup, one: Reader) -> Reading[None]:
+def _read_block(source: Source, out: Output, *, call: str, one: Reader) -> Reading[None]:
     yield from source.skip_whitespace()
-    yield from source.expect(markup.call.opening)
+    yield from source.expect(call)
     yield from one(source, out)
 
 
@@ -150,12 +159,14 @@ def _read_call(source: Source, out: Output, *, markup: Markup, tools: Mapping[st
     yield from source.expect(markup.head_end)
     writer = ArgumentsWriter(source, out, tools[name])
     yield from source.skip_whitespace()
-    while (yield from source.expect(markup.argument.opening, markup.call.closing)) == markup.argument.opening:
+    argument = markup.argument.opening
+    while (yield from source.expect(argument, markup.call.closing)) == argument:
         yield from _read_argument(source, out, markup, tools[name], writer)
         yield from source.skip_whitespace()
     writer.end()
-    yield from source.skip_whitespace()
-    yield from source.closing(markup.block.closing)
+    if markup.block:
+        yield from source.skip_whitespace()
+        yield from source.closing(markup.block.closing)
 
 
 def _read_argument(
@@ -163,13 +174,12 @@ def _read_argument(
 ) -> Reading[None]:
     source.hold(len(markup.argument.opening))
     name = yield from source.word(_NAME)
-    start = yield from source.expect(*markup.value_starts)
+    yield from source.expect(markup.argument.closing)
+    start = yield from source.expect(*[tags.opening for tags in markup.values])
     source.commit()
     writer.key(name)
-    types = tool.types_of(name)
-    if len(markup.value_starts) > 1:
-        types = _declared(types, markup.value_starts[start])
-    closing = markup.argument.closing
+    tags = next(tags for tags in markup.values if tags.opening == start)
+    closing, types = tags.closing, _declared(tool.types_of(name), tags.types)
     if markup.own_lines:
         yield from source.follows(_NEWLINE)
         yield from read_text(source, out, types, (_NEWLINE + closing, closing))
@@ -178,22 +188,20 @@ def _read_argument(
 
 
 def _declared(types: ArgumentTypes, declared: ArgumentTypes) -> ArgumentTypes:
-    """Return the types that remain of a schema's where a tag declares a string, or anything but a string.
+    """Return the types that remain of a schema's where a tag declares some.
 
-    The schema decides where it allows no choice.
+    The schema decides where the tag contradicts it.
     """
-    if types and "string" not in types:
-        return types
-    return declared or (types - _STRING or types)
+    return types & declared or types or declared
 
 
 def _call(rules: Rules, tool: Tool, markup: Markup) -> str:
+    """Return the expression for a call after its opening."""
     line = _NEWLINE if markup.own_lines else ""
 
-    def opening(name: str, text: bool) -> tuple[str, ...]:
-        starts = list(markup.value_starts)
-        return _NEWLINE, f"{markup.argument.opening}{name}{starts[0 if text else -1]}{line}"
+    def argument(name: str) -> tuple[str, str]:
+        return markup.between_arguments, f"{markup.argument.opening}{name}{markup.argument.closing}"
 
-    written = text_arguments(rules, tool, opening, markup.argument.closing, line)
-    head = rules.text(_NEWLINE, f"{markup.call.opening}{tool.name}{markup.head_end}")
-    return f"{head} {written} {rules.text(_NEWLINE, markup.call.closing)}"
+    written = text_arguments(rules, tool, argument, markup.values, line)
+    head = rules.text(f"{tool.name}{markup.head_end}")
+    return f"{head} {written} {rules.text(markup.between_arguments, markup.call.closing)}"

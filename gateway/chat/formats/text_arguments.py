@@ -1,19 +1,36 @@
 """Grammars for arguments that a family writes one by one, as text."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from engine import RequestError, strict_schema
 from gateway.chat.formats.lark import Rules, either, json_value
-from gateway.chat.formats.signature import signature
+from gateway.chat.formats.signature import ANY_TYPE, ArgumentTypes, signature
 from gateway.chat.tools import Tool
 
 _TEXT_LIMITS = ("pattern", "format", "minLength", "maxLength")
 _NOTHING = '""'
 _DEFINITIONS = ("$defs", "definitions")
 
-Opening: TypeAlias = Callable[[str, bool], tuple[str, ...]]
-"""Returns the texts before an argument's value from its name, and whether the value is text or JSON."""
+_STRING = frozenset({"string"})
+
+Head: TypeAlias = Callable[[str], tuple[str, ...]]
+"""Returns the texts before an argument's value tag from its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class ValueTags:
+    """Texts around an argument's value."""
+
+    opening: str
+    """Text before the value."""
+    closing: str
+    """Text after the value."""
+    types: ArgumentTypes = ANY_TYPE
+    """Types that the opening declares; empty if the value may have any."""
+    plain: str = ""
+    """Pattern of free text between these tags; empty for any text. Other tags take the rest."""
 
 
 def argument_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
@@ -55,15 +72,15 @@ def listed_arguments(rules: Rules, tool: Tool, argument: Callable[[str, Mapping[
     return f"{either(firsts)}?" if firsts else ""
 
 
-def text_arguments(rules: Rules, tool: Tool, opening: Opening, closing: str, line: str = "") -> str:
+def text_arguments(rules: Rules, tool: Tool, head: Head, values: Sequence[ValueTags], line: str = "") -> str:
     """Return the expression for the tool's arguments in the order of its schema, with optional ones optional.
 
     Args:
         rules: the grammar.
         tool: the tool.
-        opening: returns the texts before the value of an argument.
-        closing: the text after every value.
-        line: the line break between a value and `closing`. Free text ends with or without it, as the model likes.
+        head: returns the texts before the tags of an argument's value.
+        values: the tags that a value can have. The first that declare its type, or any, are the usual ones.
+        line: the line break at both ends of a value. Free text ends with or without it, as the model likes.
 
     Raises:
         RequestError: if a strict schema limits text in a way that cannot be enforced without quotes.
@@ -73,23 +90,41 @@ def text_arguments(rules: Rules, tool: Tool, opening: Opening, closing: str, lin
     written = []
     for name, schema in argument_schemas(tool).items():
         types = types_of(name)
-        head, json_head = opening(name, True), opening(name, False)
-        forms = []
-        if not types or "string" in types:
-            forms.append(f"{rules.text(*head)} {text_value(rules, tool, name, schema, closing, line)}")
-        if not forms or (head != json_head and types != {"string"}):
-            forms.append(f"{rules.text(*json_head)} {json_value(schema)} {rules.text(line, closing)}")
+        fitting = [tags for tags in values if not types or not tags.types or types & tags.types] or values[-1:]
+        forms = [
+            f"{rules.text(*head(name), tags.opening + line)} {value}"
+            for tags in fitting
+            for value in _values(rules, tool, name, schema, types, tags, line)
+        ]
         argument = either(forms)
         written.append(argument if name in required else f"{argument}?")
     return " ".join(written)
 
 
-def text_value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], closing: str, line: str = "") -> str:
-    """Return the expression for a text without quotes and the `closing` after it.
+def _values(
+    rules: Rules,
+    tool: Tool,
+    name: str,
+    schema: Mapping[str, Any],
+    types: ArgumentTypes,
+    tags: ValueTags,
+    line: str,
+) -> Iterator[str]:
+    """Yield the expression for a value and its closing, unless other tags take it. As text, it includes all JSON."""
+    if all(not allowed or "string" in allowed for allowed in (types, tags.types)):
+        if not tags.plain or tool.grammar is None:
+            yield text_value(rules, tool, name, schema, tags, line)
+    elif types != _STRING:
+        yield f"{json_value(schema)} {rules.text(line, tags.closing)}"
+
+
+def text_value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], tags: ValueTags, line: str = "") -> str:
+    """Return the expression for a text without quotes and the closing of its tags.
 
     Raises:
         RequestError: as in `text_arguments`.
     """
+    closing = tags.closing
     if tool.grammar is not None:
         ends = [rules.text(line, closing), rules.text(closing)] if line else [rules.text(closing)]
         return f"{rules.matching(tool.grammar, closing)} {either(ends)}"
@@ -97,7 +132,7 @@ def text_value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], c
         return f"{either([rules.text(text) or _NOTHING for text in known])} {rules.text(line, closing)}"
     if tool.strict:
         _check_unlimited(tool, name, schema)
-    return rules.until(closing)
+    return f"/{tags.plain}/ {rules.text(closing)}" if tags.plain else rules.until(closing)
 
 
 def _texts(schema: Mapping[str, Any]) -> list[str] | None:
