@@ -1,4 +1,4 @@
-"""Families with tags around each argument: Qwen3-Coder, Seed-OSS, MiniMax M2, DeepSeek V3.2 and V4.
+"""Families with tags around each argument: Qwen3-Coder, Seed-OSS, MiniMax M2, MiniCPM5, DeepSeek V3.2 and V4.
 
 A call is a tag with the name, for each argument a tag with its name, the argument's text, a closing tag, then the
 call's closing tag. A block encloses one call or all calls, if there is one. Models often omit the block's tags.
@@ -93,6 +93,24 @@ MINIMAX = Markup(
     values=(ValueTags("", "</parameter>"),),
 )
 """Tags of MiniMax M2."""
+
+PARAM = '<param name="'
+_PARAM_END = "</param>"
+
+MINICPM = Markup(
+    name="minicpm",
+    block=None,
+    call=Tags('<function name="', "</function>"),
+    head_end='">',
+    argument=Tags(PARAM, '">'),
+    values=(
+        ValueTags("<![CDATA[", f"]]>{_PARAM_END}", frozenset({"string"})),
+        ValueTags("", _PARAM_END, plain=r"[^<&\n]*"),
+    ),
+    between_arguments="",
+    inner_tokens=("<function", "</function>", "<param", _PARAM_END),
+)
+"""Tags of MiniCPM5. A text with line breaks or characters of markup has further tags around it."""
 
 DSML = "\uff5cDSML\uff5c"
 FUNCTION_CALLS = "function_calls"

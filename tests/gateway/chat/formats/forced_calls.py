@@ -29,6 +29,7 @@ _SEPARATORS = {
     "qwen-coder": "\n",
     "seed": "\n",
     "minimax": "\n",
+    "minicpm": "\n",
     "dsml-functions": "\n",
     "dsml": "\n",
     "glm": "\n",
@@ -45,6 +46,9 @@ _DSML = wide(
 _MINIMAX = (
     '<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n<parameter name="days">5</parameter>\n'
     "</invoke>"
+)
+_MINICPM = (
+    '<function name="get_weather"><param name="city"><![CDATA[Oslo]]></param><param name="days">5</param></function>'
 )
 _SEED = (
     "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Oslo</parameter>\n<parameter=days>5</parameter>\n"
@@ -79,6 +83,7 @@ CALLS = {
     "dsml-functions": (_DSML, ">5<", ">five<"),
     "dsml": (_DSML, 'string="false"', 'string="true"'),
     "minimax": (_MINIMAX, ">5<", ">five<"),
+    "minicpm": (_MINICPM, ">5<", ">five<"),
     "seed": (_SEED, ">5<", ">five<"),
     **dict.fromkeys(
         ("nemotron", "apriel", "granite"),
@@ -103,6 +108,8 @@ _MARKERS = [
         wide, ("<|tool▁calls▁begin|>", "<|tool▁calls▁end|>", "<|tool▁call▁begin|>", "<|tool▁call▁end|>", "<|tool▁sep|>")
     ),
 ]
+MINICPM_VOCABULARY = Vocabulary(["<think>", "</think>", "<function", "</function>", "<param", "</param>"])
+"""Its tokens are parts of other families' tags."""
 VOCABULARIES = {"tokens": Vocabulary(_MARKERS), "text": Vocabulary()}
 
 

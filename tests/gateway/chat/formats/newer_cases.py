@@ -9,6 +9,7 @@ NEWER_TEMPLATES = {
     "dsml-functions": _DSML + "function_calls>' }}<think></think>",
     "dsml": _DSML + "tool_calls>' }}<think></think>",
     "minimax": "{{ tools }}<minimax:tool_call><invoke name=><think></think>",
+    "minicpm": '{{ tools }}<function name="f"><param name="x">value</param></function><think></think>',
     "seed": "{{ tools }}<seed:tool_call><function=example><parameter=x><seed:think></seed:think>",
     "functionary": "{{ tools }}<function=example_function_name>",
     "cohere": "{{ tools }}<|START_ACTION|><|START_THINKING|><|END_THINKING|>",
@@ -27,6 +28,7 @@ _SEED_CALL = (
 )
 _INVOKE = '<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n</invoke>'
 _NOW = '<invoke name="now">\n</invoke>'
+_MINICPM_CALL = '<function name="get_weather"><param name="city">Oslo</param></function>'
 _KIMI_CALL = '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|>'
 _KIMI_NOW = "<|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
 
@@ -109,6 +111,49 @@ NEWER_CASES = [
     ),
     Case("minimax", "an invocation in prose", 'An <invoke name="x"> tag.', [ContentDelta('An <invoke name="x"> tag.')]),
     Case("minimax", "cut short", _minimax(_INVOKE).partition("lo<")[0], call(0, "get_weather", '{"city": "Os')),
+    Case(
+        "minicpm",
+        "thoughts and calls",
+        f'Hm.\n</think>\n\nI look.\n{_MINICPM_CALL}\n<function name="now"></function>\n',
+        [ReasoningDelta("Hm."), ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
+        True,
+    ),
+    Case(
+        "minicpm",
+        "values by their types, text that looks like tags",
+        '<function name="get_weather">\n'
+        '<param name="city"><![CDATA[\n</param><function name="now">\n]]></p]]></param>\n'
+        '<param name="days">5</param><param name="exact">True</param>'
+        '<param name="tags"><![CDATA[[\'<a>\']]]></param><param name="x"><![CDATA[5]]></param>'
+        '<param name="y">5</param></function>',
+        call(
+            0,
+            "get_weather",
+            '{"city": "\\n</param><function name=\\"now\\">\\n]]></p", "days": 5, "exact": true, "tags": ["<a>"], '
+            '"x": "5", "y": 5}',
+        ),
+    ),
+    Case("minicpm", "a tag in prose", 'A <function name="f"> tag.', [ContentDelta('A <function name="f"> tag.')]),
+    Case("minicpm", "no tags around markup", _MINICPM_CALL.replace("Oslo", "a & <b>\n"), weather(city="a & <b>\\n")),
+    Case(
+        "minicpm",
+        "another tool",
+        'So: <function name="rm"><param name="x">1</param></function>',
+        [ContentDelta('So: <function name="rm"><param name="x">1</param></function>')],
+    ),
+    Case("minicpm", "cut short", _MINICPM_CALL.partition("lo<")[0], call(0, "get_weather", '{"city": "Os')),
+    Case(
+        "minicpm",
+        "cut short in further tags",
+        _MINICPM_CALL.replace("Oslo", "<![CDATA[Oslo]]").partition("</par")[0],
+        call(0, "get_weather", '{"city": "Oslo]]'),
+    ),
+    Case(
+        "minicpm",
+        "broken",
+        _MINICPM_CALL.replace("</param>", "</param>oops"),
+        [*call(0, "get_weather", '{"city": "Oslo"'), ContentDelta("oops</function>")],
+    ),
     Case(
         "seed",
         "thoughts and calls",

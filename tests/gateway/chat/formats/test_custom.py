@@ -22,6 +22,7 @@ DAYS = [
     "\n<arg_key>days</arg_key>\n<arg_value>5</arg_value>",
     wide('<|DSML|parameter name="days" string="false">5</|DSML|parameter>\n'),
     '<parameter name="days">5</parameter>\n',
+    '<param name="days">5</param>',
     "<parameter=days>5</parameter>\n",
 ]
 """The second argument of the calls, in each notation: a custom tool has one."""

@@ -11,7 +11,7 @@ from gateway.chat.formats import Format
 from gateway.chat.tools import Named, Tool
 from tests.gateway.chat.formats.case import wide
 from tests.gateway.chat.formats.cases import TEMPLATES
-from tests.gateway.chat.formats.forced_calls import CALLS, VOCABULARIES, call_text
+from tests.gateway.chat.formats.forced_calls import CALLS, MINICPM_VOCABULARY, VOCABULARIES, call_text
 from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
 from tests.grammar_matching import Vocabulary
 from tests.repeat import first
@@ -208,6 +208,7 @@ def test_gbnf_cannot_follow_reasoning() -> None:
         ("qwen-coder", "\n</parameter>"),
         ("seed", "</parameter>"),
         ("minimax", "</parameter>"),
+        ("minicpm", "]]></param>"),
         ("dsml", wide("</|DSML|parameter>")),
     ],
 )
@@ -217,6 +218,32 @@ def test_a_text_cannot_hold_the_tag_that_ends_it(family: str, ended: str, vocabu
     assert grammar is not None
     assert vocabulary.allows(grammar, call_text(family, CALLS[family][0].replace("Oslo", "Os<x></x>\n\nlo")))
     assert not vocabulary.allows(grammar, call_text(family, CALLS[family][0].replace("Oslo", f"Os{ended}lo")))
+
+
+@pytest.mark.parametrize("vocabulary", [MINICPM_VOCABULARY, VOCABULARIES["text"]], ids=["tokens", "text"])
+def test_minicpm_writes_a_text_with_markup_between_further_tags(vocabulary: Vocabulary) -> None:
+    unit = {"enum": ["km", "mile"]}
+    properties = {"text": {"type": "string"}, "unit": unit, "days": {"type": "integer"}, "any": {}}
+    tool = Tool("f", parameters={"properties": properties})
+    chosen = _format("minicpm", vocabulary)
+    grammar = chosen.grammar([tool], "required", parallel=True, thinking=True)
+    assert grammar is not None
+
+    def allowed(name: str, value: str) -> bool:
+        call = f'<function name="f"><param name="{name}">{value}</param></function>'
+        text = f"Hm.</think>\n\n{call}\n{call}"
+        if not vocabulary.allows(grammar, text):
+            return False
+        assert CallBegan(1, "f") in parse(chosen, [text], tools=[tool], thinking=True)
+        return True
+
+    for value in ("", "Oslo", "<![CDATA[]]>", "<![CDATA[a\n<b> & ]]</c>]]>"):
+        assert allowed("text", value)
+        assert allowed("any", value)
+    assert not any(allowed("text", value) for value in ("a\nb", "<b>", "a & b", "<![CDATA[a"))
+    assert all(allowed("unit", value) for value in ("km", "<![CDATA[mile]]>"))
+    assert allowed("days", "5")
+    assert not any(allowed(name, "five") for name in ("unit", "days"))
 
 
 def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabulary) -> None:

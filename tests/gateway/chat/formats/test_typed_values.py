@@ -41,6 +41,7 @@ _WRITTEN = {
         '<minimax:tool_call>\n<invoke name="f">\n{}</invoke>\n</minimax:tool_call>',
         '<parameter name="{name}">{value}</parameter>\n',
     ),
+    "minicpm": ('<function name="f">{}</function>', '<param name="{name}">{value}</param>'),
     "dsml": (
         wide('<|DSML|tool_calls>\n<|DSML|invoke name="f">\n{}</|DSML|invoke>\n</|DSML|tool_calls>'),
         wide('<|DSML|parameter name="{name}" string="{string}">{value}</|DSML|parameter>\n'),
