@@ -11,13 +11,10 @@ from typing_extensions import override
 
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.listed_calls import ListedCalls
-from gateway.chat.formats.output import Output
-from gateway.chat.formats.parser import Reader, Tags
-from gateway.chat.formats.source import Reading, Source
+from gateway.chat.formats.parser import Tags
 from gateway.chat.tools import Tool
 
 ACTION = Tags("<|START_ACTION|>", "<|END_ACTION|>")
-_MARKS = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>")
 _BEGIN, _NEXT, _END = "[\n    ", ",\n    ", "\n]"
 
 
@@ -25,13 +22,10 @@ class Cohere(ListedCalls):
     """Format of Command R7B and later."""
 
     name = "cohere"
+    marks = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>")
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
         super().__init__(special_tokens, reasoning_tags, ACTION)
-
-    @override
-    def marks(self) -> Mapping[str, Reader]:
-        return dict.fromkeys(_MARKS, _skip)
 
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
@@ -42,8 +36,3 @@ class Cohere(ListedCalls):
     def call(self, rules: Rules, tool: Tool) -> str:
         head, name = '{"tool_call_id": "', f'", "tool_name": {json.dumps(tool.name)}, "parameters": '
         return f"{rules.text(head)} /[0-9]{{1,3}}/ {rules.text(name)} {arguments(tool)} {rules.text('}')}"
-
-
-def _skip(_source: Source, _out: Output) -> Reading[None]:
-    """Drop a mark, which was read."""
-    yield from ()

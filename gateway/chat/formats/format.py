@@ -92,7 +92,11 @@ class TaggedFormat(Format, ABC):
     inner_tokens: tuple[str, ...] = ()
     """Tokens that are parts of the markers, and special in some vocabularies."""
     calls_end_reasoning = False
-    """True if models call tools without the end of their reasoning."""
+    """True if models call tools or answer without the end of their reasoning."""
+    marks: tuple[str, ...] = ()
+    """Marks around content, which parsers drop."""
+    answer_mark = ""
+    """Mark that models write before content and calls, if there is one."""
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
         self.special_tokens = special_tokens
@@ -110,10 +114,6 @@ class TaggedFormat(Format, ABC):
         """Return the readers of calls by opening texts that count only at the start of an answer."""
         return {}
 
-    def marks(self) -> Mapping[str, Reader]:
-        """Return the readers of marks around content, which they drop."""
-        return {}
-
     @override
     def opens_thinking(self, prompt: str) -> bool:
         return self.reasoning_tags is not None and prompt.rstrip().endswith(self.reasoning_tags.opening)
@@ -129,7 +129,8 @@ class TaggedFormat(Format, ABC):
         known = {tool.name: tool for tool in tools}
         reader = partial(
             read_answer,
-            calls={**self.marks(), **(self.readers(known) if tools else {})},
+            calls=self.readers(known) if tools else {},
+            marks=self.marks,
             leading=self.leading(known) if tools else {},
             reasoning_tags=self.reasoning_tags,
             calls_end_reasoning=self.calls_end_reasoning,
@@ -142,7 +143,7 @@ class TaggedFormat(Format, ABC):
         if choice == "none" or (choice == "auto" and not any(tool.strict for tool in tools)):
             return None
         rules = Rules(self.special_tokens, self.inner_tokens)
-        before = self._reasoning(rules, thinking=thinking)
+        before = self._before(rules, thinking=thinking)
         calls = self.calls(rules, chosen(tools, choice), parallel=parallel)
         answer = self.free(rules, calls, parallel=parallel) if choice == "auto" else self.forced(rules, calls)
         return rules.grammar(f"{before} {answer}")
@@ -161,7 +162,12 @@ class TaggedFormat(Format, ABC):
         if self.reasoning_tags is None or (grammar.kind is GrammarKind.GBNF and not thinking):
             return grammar
         rules = Rules(self.special_tokens, self.inner_tokens)
-        return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} {embedded(grammar)}")
+        return rules.grammar(f"{self._before(rules, thinking=thinking)} {embedded(grammar)}")
+
+    def _before(self, rules: Rules, *, thinking: bool) -> str:
+        """Return the expression for the text before the answer."""
+        mark = f"({rules.text(self.answer_mark)})?" if self.answer_mark else ""
+        return f"{self._reasoning(rules, thinking=thinking)} {mark}"
 
     def _reasoning(self, rules: Rules, *, thinking: bool) -> str:
         if self.reasoning_tags is None:

@@ -77,6 +77,7 @@ def read_answer(
     out: Output,
     *,
     calls: Mapping[str, Reader],
+    marks: tuple[str, ...],
     leading: Mapping[str, Reader],
     reasoning_tags: Tags | None,
     calls_end_reasoning: bool,
@@ -88,12 +89,15 @@ def read_answer(
         source: the text.
         out: the collected output.
         calls: readers of calls by their opening markers.
+        marks: marks around content, which are dropped.
         leading: readers of calls by opening texts that count only at the start, or after reasoning.
         reasoning_tags: the tags around reasoning, which count only before content and calls.
-        calls_end_reasoning: True if a call in reasoning ends it.
+        calls_end_reasoning: True if a call or a mark in reasoning ends it.
         thinking: True if the text begins inside reasoning.
     """
-    reasoner = partial(_read_reasoning, source, out, calls if calls_end_reasoning else {})
+    inside = (calls, marks) if calls_end_reasoning else ({}, ())
+    reasoner = partial(_read_reasoning, source, out, *inside)
+    markers = (*calls, *marks)
     if reasoning_tags and thinking:
         yield from reasoner(reasoning_tags)
     while True:
@@ -104,9 +108,11 @@ def read_answer(
                 yield from attempt(leading[first], source, out, first)
                 continue
         opening = reasoning_tags.opening if reasoning_tags and not out.answered else None
-        marker = yield from source.until((*calls, opening) if opening else tuple(calls), out.content)
+        marker = yield from source.until((*markers, opening) if opening else markers, out.content)
         if marker is None:
             return
+        if marker in marks:
+            continue
         if marker in calls:
             yield from attempt(calls[marker], source, out, marker)
         elif reasoning_tags and not out.answered:
@@ -115,16 +121,17 @@ def read_answer(
             out.content(marker)
 
 
-def _read_reasoning(source: Source, out: Output, calls: Mapping[str, Reader], tags: Tags) -> Reading[None]:
-    """Read reasoning after its opening. One of `calls` ends it, too."""
+def _read_reasoning(
+    source: Source, out: Output, calls: Mapping[str, Reader], marks: tuple[str, ...], tags: Tags
+) -> Reading[None]:
+    """Read reasoning after its opening. One of `calls` or of `marks` ends it, too."""
     began = out.calls
     out.reasoning_begins(tags.opening)
     while out.calls == began:
-        marker = yield from source.until((tags.closing, *calls), out.reasoning)
-        if marker is None:
-            return
+        marker = yield from source.until((tags.closing, *marks, *calls), out.reasoning)
         if marker == tags.closing:
             out.reasoning_ends(marker)
+        if marker is None or marker not in calls:
             return
         yield from attempt(calls[marker], source, out, marker, otherwise=out.reasoning)
 
