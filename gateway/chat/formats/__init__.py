@@ -5,7 +5,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from gateway.chat.formats import cohere, deepseek, glm, harmony, hermes, kimi, listed_calls, llama, mistral, tag_calls
+from gateway.chat.formats import (
+    cohere,
+    deepseek,
+    glm,
+    harmony,
+    hermes,
+    kimi,
+    kimi_k3,
+    listed_calls,
+    llama,
+    mistral,
+    tag_calls,
+)
 from gateway.chat.formats.cohere import Cohere
 from gateway.chat.formats.deepseek import DeepSeek
 from gateway.chat.formats.format import Format
@@ -16,6 +28,7 @@ from gateway.chat.formats.glm import Glm
 from gateway.chat.formats.harmony import Harmony
 from gateway.chat.formats.hermes import Hermes, Plain
 from gateway.chat.formats.kimi import Kimi
+from gateway.chat.formats.kimi_k3 import KimiK3
 from gateway.chat.formats.listed_calls import Apertus, Lfm2, ListedCalls
 from gateway.chat.formats.llama import Llama
 from gateway.chat.formats.mistral import Mistral
@@ -46,6 +59,7 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "gemma-3": ToolCode,
     "glm": Glm,
     "kimi": Kimi,
+    "kimi-k3": lambda tokens, _tags: KimiK3(tokens),
     "dsml-functions": partial(TagCalls, markup=tag_calls.dsml(tag_calls.FUNCTION_CALLS)),
     "dsml": partial(TagCalls, markup=tag_calls.dsml("tool_calls")),
     "minimax": partial(TagCalls, markup=tag_calls.MINIMAX),
@@ -92,6 +106,7 @@ def recognize(template: str) -> FormatKey:
         (SEPARATOR, "gigachat-3"),
         (glm.KEY, "glm"),
         (kimi.SECTION, "kimi"),
+        (kimi_k3.OPEN, "kimi-k3"),
         (tag_calls.DSML, "dsml-functions" if tag_calls.FUNCTION_CALLS in template else "dsml"),
         (tag_calls.MINIMAX_BLOCK.opening, "minimax"),
         (tag_calls.SEED_BLOCK.opening, "seed"),

@@ -1,4 +1,4 @@
-"""Families with tags around each argument: Qwen3-Coder, Seed-OSS, MiniMax M2, MiniCPM5, DeepSeek V3.2 and V4.
+"""Families with tags around each argument: Qwen3-Coder, Seed-OSS, MiniMax, MiniCPM5, Kimi K3, DeepSeek V3.2 and V4.
 
 A call is a tag with the name, for each argument a tag with its name, the argument's text, a closing tag, then the
 call's closing tag. A block encloses one call or all calls, if there is one. Models often omit the block's tags.
@@ -23,6 +23,7 @@ from gateway.chat.tools import Tool
 
 _NEWLINE = "\n"
 _NAME = re.compile(r'[^<>"\n]*')
+_INDEX = re.compile(r"[0-9]*")
 _NO_STRING = frozenset({"number", "integer", "boolean", "null", "object", "array"})
 
 
@@ -40,6 +41,8 @@ class Markup:
     """Tags around a call. The first ends before the name."""
     head_end: str
     """End of a call's first tag, after the name."""
+    index: str = ""
+    """Text between the name and the index of the call, if there is an index."""
     argument: Tags
     """First tag of an argument, before and after its name."""
     values: tuple[ValueTags, ...]
@@ -174,6 +177,8 @@ def _read_call(source: Source, out: Output, *, markup: Markup, tools: Mapping[st
     name = yield from source.word(_NAME)
     if name not in tools:
         raise Malformed
+    if markup.index and (yield from source.follows(markup.index)):
+        yield from source.word(_INDEX)
     yield from source.expect(markup.head_end)
     writer = ArgumentsWriter(source, out, tools[name])
     yield from source.skip_whitespace()
@@ -221,5 +226,6 @@ def _call(rules: Rules, tool: Tool, markup: Markup) -> str:
         return markup.between_arguments, f"{markup.argument.opening}{name}{markup.argument.closing}"
 
     written = text_arguments(rules, tool, argument, markup.values, line)
-    head = rules.text(f"{tool.name}{markup.head_end}")
+    index = f"{rules.text(markup.index)} /[0-9]{{1,4}}/" if markup.index else ""
+    head = f"{rules.text(tool.name)} {index} {rules.text(markup.head_end)}"
     return f"{head} {written} {rules.text(markup.between_arguments, markup.call.closing)}"

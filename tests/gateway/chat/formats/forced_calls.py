@@ -17,6 +17,7 @@ _FRAMES = {
     "cohere": "<|START_ACTION|>[\n    {}\n]<|END_ACTION|>",
     "lfm2": "<|tool_call_start|>[{}]<|tool_call_end|>",
     "kimi": "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>",
+    "kimi-k3": "<|open|>tools<|sep|>{}<|close|>tools<|sep|>",
     "minimax": "<minimax:tool_call>\n{}\n</minimax:tool_call>",
     "dsml-functions": wide("<|DSML|function_calls>\n{}\n</|DSML|function_calls>"),
     "dsml": wide("<|DSML|tool_calls>\n{}\n</|DSML|tool_calls>"),
@@ -53,6 +54,10 @@ _MINICPM = (
 _SEED = (
     "<seed:tool_call>\n<function=get_weather>\n<parameter=city>Oslo</parameter>\n<parameter=days>5</parameter>\n"
     "</function>\n</seed:tool_call>"
+)
+_KIMI_K3 = (
+    '<|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>Oslo<|close|>'
+    'argument<|sep|><|open|>argument key="days" type="number"<|sep|>5<|close|>argument<|sep|><|close|>call<|sep|>'
 )
 _KIMI = '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|>'
 _GIGACHAT = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
@@ -93,6 +98,7 @@ CALLS = {
     "lfm2": ('get_weather(city="Oslo", days=5)', "5", '"five"'),
     "functionary": ('<function=get_weather>{"city": "Oslo"}</function>', '"Oslo"', "5"),
     "cohere": ('{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Oslo"}}', '"Oslo"', "5"),
+    "kimi-k3": (_KIMI_K3, ">5<", ">five<"),
     "kimi": (_KIMI, '"Oslo"', "5"),
     "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
 }
@@ -102,6 +108,7 @@ _MARKERS = [
     *("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<|python_tag|>", "<|tool_call>", "<tool_call|>", '<|"|>'),
     *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
+    *("<|open|>", "<|close|>", "<|sep|>"),
     *("<TOOLCALL>", "</TOOLCALL>", "<|tool_call|>", "<|tool_call_start|>", "<|tools_prefix|>"),
     *("<minimax:tool_call>", "</minimax:tool_call>", "<seed:tool_call>", "<seed:think>", wide("|DSML|")),
     *map(

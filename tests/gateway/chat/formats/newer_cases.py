@@ -20,6 +20,7 @@ NEWER_TEMPLATES = {
     "granite": "{{ tools }}<|tool_call|><think></think>",
     "lfm2": "List of tools: <|tool_list_start|>[{{ tools }}]<|tool_list_end|>",
     "apertus": "{{ tools }}<|tools_prefix|><|tools_suffix|><|inner_prefix|><|inner_suffix|>",
+    "kimi-k3": "{{ tools }}{{ '<|open|>' + tag + '<|sep|>' }}",
     "kimi": "{{ tools }}<|tool_calls_section_begin|><think></think>",
 }
 
@@ -29,12 +30,30 @@ _SEED_CALL = (
 _INVOKE = '<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n</invoke>'
 _NOW = '<invoke name="now">\n</invoke>'
 _MINICPM_CALL = '<function name="get_weather"><param name="city">Oslo</param></function>'
+_K3_CALL = (
+    '<|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>Oslo'
+    "<|close|>argument<|sep|><|close|>call<|sep|>"
+)
+_K3_NOW = '<|open|>call tool="now" index="2"<|sep|><|close|>call<|sep|>'
+_K3_END = "<|close|>message<|sep|>"
 _KIMI_CALL = '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|>'
 _KIMI_NOW = "<|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|tool_call_end|>"
 
 
 def _kimi(*calls: str) -> str:
     return f"<|tool_calls_section_begin|>{''.join(calls)}<|tool_calls_section_end|>"
+
+
+def _response(text: str) -> str:
+    return f"<|open|>response<|sep|>{text}<|close|>response<|sep|>"
+
+
+def _kimi_k3(*calls: str) -> str:
+    return f"<|open|>tools<|sep|>{''.join(calls)}<|close|>tools<|sep|>"
+
+
+def _argument(name: str, type_: str, value: str) -> str:
+    return f'<|open|>argument key="{name}" type="{type_}"<|sep|>{value}<|close|>argument<|sep|>'
 
 
 def _minimax(*calls: str) -> str:
@@ -170,6 +189,73 @@ NEWER_CASES = [
             "get_weather",
             '{"city": "<tool_call>\\n<function=now>\\n</function>\\n</tool_call>\\n<parameter=x>"}',
         ),
+    ),
+    Case(
+        "kimi-k3",
+        "thoughts, words and calls",
+        f"Hm.<|close|>think<|sep|>{_response('I look.')}{_kimi_k3(_K3_CALL, _K3_NOW)}{_K3_END}",
+        [ReasoningDelta("Hm."), ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
+        True,
+    ),
+    Case(
+        "kimi-k3",
+        "thoughts and an answer",
+        f"<|open|>think<|sep|>Hm.<|close|>think<|sep|>{_response('Yes, think.')}{_K3_END}<|end_of_msg|>",
+        [ReasoningDelta("Hm."), ContentDelta("Yes, think.")],
+    ),
+    Case(
+        "kimi-k3",
+        "an answer begun by the prompt",
+        f" Yes.<|close|>response<|sep|>{_K3_END}",
+        [ContentDelta(" Yes.")],
+    ),
+    Case(
+        "kimi-k3",
+        "thoughts without an end, and an answer",
+        f"Hm.{_response('Yes.')}",
+        [ReasoningDelta("Hm."), ContentDelta("Yes.")],
+        True,
+    ),
+    Case("kimi-k3", "a call in thoughts", f"Hm.{_kimi_k3(_K3_CALL)}", [ReasoningDelta("Hm."), *weather()], True),
+    Case(
+        "kimi-k3",
+        "values by their types, whatever the tag declares",
+        _kimi_k3(
+            '<|open|>call tool="get_weather" index="1"<|sep|>',
+            _argument("city", "number", "5"),
+            _argument("days", "integer", "5"),
+            _argument("exact", "boolean", "true"),
+            _argument("tags", "array", '["a"]'),
+            _argument("u", "string", "5"),
+            _argument("v", "number", "5"),
+            _argument("w", "null", "null"),
+            _argument("x", "object", '{"a": [1]}'),
+            "<|close|>call<|sep|>",
+        ),
+        call(
+            0,
+            "get_weather",
+            '{"city": "5", "days": 5, "exact": true, "tags": ["a"], "u": "5", "v": 5, "w": null, "x": {"a": [1]}}',
+        ),
+    ),
+    Case(
+        "kimi-k3",
+        "text that looks like tags, no index and no frame",
+        _K3_CALL.replace(' index="1"', "").replace("Oslo", 'Os<|open|>call tool="now"\n<|close|>call<|sep|>lo'),
+        weather(city='Os<|open|>call tool=\\"now\\"\\n<|close|>call<|sep|>lo'),
+    ),
+    Case(
+        "kimi-k3",
+        "another tool",
+        _kimi_k3(_K3_NOW.replace("now", "rm")),
+        [ContentDelta(_kimi_k3(_K3_NOW.replace("now", "rm")))],
+    ),
+    Case("kimi-k3", "cut short", _kimi_k3(_K3_CALL).partition("lo<")[0], call(0, "get_weather", '{"city": "Os')),
+    Case(
+        "kimi-k3",
+        "broken",
+        _kimi_k3(_K3_CALL).replace("<|close|>call", "oops<|close|>call"),
+        [*call(0, "get_weather", '{"city": "Oslo"'), ContentDelta("oops<|close|>call<|sep|><|close|>tools<|sep|>")],
     ),
     Case(
         "kimi",

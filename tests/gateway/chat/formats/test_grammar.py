@@ -144,7 +144,9 @@ def test_a_strict_tool_constrains_calls_only(family: str, vocabulary: Vocabulary
         assert not vocabulary.allows(grammar, call_text(family, call.replace(right, wrong, 1)))
 
 
-@pytest.mark.parametrize("family", ["hermes", "qwen-coder", "glm", "mistral", "deepseek", "gemma-4", "dsml", "kimi"])
+@pytest.mark.parametrize(
+    "family", ["hermes", "qwen-coder", "glm", "mistral", "deepseek", "gemma-4", "dsml", "kimi", "kimi-k3"]
+)
 def test_text_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary) -> None:
     strict = [replace(tool, strict=True) for tool in TOOLS]
     grammar = _format(family, vocabulary).grammar(strict, "auto", parallel=True, thinking=False)
@@ -157,6 +159,7 @@ def test_text_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary)
     [
         ("hermes", "<think>\nHm.\n</think>\n\n"),
         ("mistral", "[THINK]Hm.[/THINK]"),
+        ("kimi-k3", "<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|>"),
         ("gemma-4", "<|channel>thought\nHm.<channel|>"),
         ("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"),
     ],
@@ -209,6 +212,7 @@ def test_gbnf_cannot_follow_reasoning() -> None:
         ("seed", "</parameter>"),
         ("minimax", "</parameter>"),
         ("minicpm", "]]></param>"),
+        ("kimi-k3", "<|close|>argument<|sep|>"),
         ("dsml", wide("</|DSML|parameter>")),
     ],
 )
@@ -244,6 +248,27 @@ def test_minicpm_writes_a_text_with_markup_between_further_tags(vocabulary: Voca
     assert all(allowed("unit", value) for value in ("km", "<![CDATA[mile]]>"))
     assert allowed("days", "5")
     assert not any(allowed(name, "five") for name in ("unit", "days"))
+
+
+def test_kimi_k3_calls_after_a_response(vocabulary: Vocabulary) -> None:
+    thoughts, end = "Hm.<|close|>think<|sep|>", "<|close|>message<|sep|>"
+    call, right, wrong = CALLS["kimi-k3"]
+    chosen = _format("kimi-k3", vocabulary)
+    strict = [replace(tool, strict=True) for tool in TOOLS]
+    forced = chosen.grammar(TOOLS, "required", parallel=True, thinking=True)
+    free = chosen.grammar(strict, "auto", parallel=True, thinking=True)
+    assert forced is not None
+    assert free is not None
+
+    def answer(text: str, *calls: str) -> str:
+        called = call_text("kimi-k3", *calls) if calls else ""
+        return f"{thoughts}<|open|>response<|sep|>{text}<|close|>response<|sep|>{called}"
+
+    assert vocabulary.allows(forced, answer("", call, call))
+    assert not vocabulary.allows(forced, answer("It rains.", call))
+    assert vocabulary.allows(free, answer("It rains.") + end)
+    assert vocabulary.allows(free, answer("I look.", call, call) + end)
+    assert not vocabulary.allows(free, answer("I look.", call.replace(right, wrong)) + end)
 
 
 def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabulary) -> None:

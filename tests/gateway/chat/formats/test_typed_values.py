@@ -42,6 +42,10 @@ _WRITTEN = {
         '<parameter name="{name}">{value}</parameter>\n',
     ),
     "minicpm": ('<function name="f">{}</function>', '<param name="{name}">{value}</param>'),
+    "kimi-k3": (
+        '<|open|>call tool="f" index="1"<|sep|>{}<|close|>call<|sep|>',
+        '<|open|>argument key="{name}" type="{type}"<|sep|>{value}<|close|>argument<|sep|>',
+    ),
     "dsml": (
         wide('<|DSML|tool_calls>\n<|DSML|invoke name="f">\n{}</|DSML|invoke>\n</|DSML|tool_calls>'),
         wide('<|DSML|parameter name="{name}" string="{string}">{value}</|DSML|parameter>\n'),
@@ -49,6 +53,8 @@ _WRITTEN = {
     "glm": ("<tool_call>f\n{}</tool_call>", "<arg_key>{name}</arg_key>\n<arg_value>{value}</arg_value>\n"),
 }
 """A call and an argument, as each family's template writes them."""
+
+_KIMI_TYPES = {str: "string", int: "number", bool: "boolean", dict: "object", list: "array", type(None): "null"}
 
 _TEXTS = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"], exclude_characters="<"), max_size=12),
@@ -94,6 +100,7 @@ def _write(family: str, arguments: dict[str, Any]) -> str:
             name=name,
             value=value if isinstance(value, str) else json.dumps(value),
             string="true" if isinstance(value, str) else "false",
+            type=_KIMI_TYPES[type(value)],
         )
         for name, value in arguments.items()
     )

@@ -1,0 +1,73 @@
+"""Moonshot's Kimi K3.
+
+Three tokens mark all tags: `<|open|>name key="value"<|sep|>` and `<|close|>name<|sep|>`. Reasoning is in `think`, the
+answer in `response`, and all calls, each of them in `call`, in `tools`. Arguments stand between tags with their types.
+"""
+
+from collections.abc import Mapping
+
+from typing_extensions import override
+
+from gateway.chat.formats.lark import ANYTHING, Rules
+from gateway.chat.formats.parser import Tags
+from gateway.chat.formats.tag_calls import Markup, TagCalls
+from gateway.chat.formats.text_arguments import ValueTags
+
+OPEN = "<|open|>"
+_CLOSE, _SEP = "<|close|>", "<|sep|>"
+_END = "<|end_of_msg|>"
+_TYPES = {
+    "string": {"string"},
+    "number": {"number", "integer"},
+    "integer": {"integer"},
+    "boolean": {"boolean"},
+    "null": {"null"},
+    "object": {"object"},
+    "array": {"array"},
+}
+"""Types of JSON schema by those in tags. The template has no `integer`, but the schemas that models see have it."""
+
+
+def _tags(name: str) -> Tags:
+    return Tags(f"{OPEN}{name}{_SEP}", f"{_CLOSE}{name}{_SEP}")
+
+
+_RESPONSE = _tags("response")
+_MESSAGE_END = _tags("message").closing
+_MARKUP = Markup(
+    name="kimi-k3",
+    block=_tags("tools"),
+    shared_block=True,
+    call=Tags(f'{OPEN}call tool="', _tags("call").closing),
+    head_end=f'"{_SEP}',
+    index='" index="',
+    argument=Tags(f'{OPEN}argument key="', '" type="'),
+    values=tuple(
+        ValueTags(f'{name}"{_SEP}', _tags("argument").closing, frozenset(types)) for name, types in _TYPES.items()
+    ),
+    between_calls="",
+    between_arguments="",
+    inner_tokens=(OPEN, _CLOSE, _SEP),
+    calls_end_reasoning=True,
+)
+
+
+class KimiK3(TagCalls):
+    """Format of Kimi K3."""
+
+    marks = (_RESPONSE.opening, _RESPONSE.closing, _MESSAGE_END, _END)
+    answer_mark = _RESPONSE.opening
+
+    def __init__(self, special_tokens: Mapping[str, int]) -> None:
+        super().__init__(special_tokens, _tags("think"), _MARKUP)
+
+    @override
+    def forced(self, rules: Rules, calls: str) -> str:
+        return f"({rules.text(_RESPONSE.closing)})? {super().forced(rules, calls)}"
+
+    @override
+    def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:
+        """Return the expression for a response that has its end, or not, with or without `calls` after it."""
+        after = f"({super().forced(rules, calls)})? ({rules.text(_MESSAGE_END)})?"
+        unended = f"{rules.until(self.opening)} {calls} | {rules.rule(ANYTHING)}"
+        return f"({rules.until(_RESPONSE.closing)} {after} | {unended})"
