@@ -33,6 +33,7 @@ from gateway.chat.formats.listed_calls import Apertus, Lfm2, ListedCalls
 from gateway.chat.formats.llama import Llama
 from gateway.chat.formats.mistral import Mistral
 from gateway.chat.formats.parser import Tags
+from gateway.chat.formats.recipients import TO_ALL, Recipients
 from gateway.chat.formats.tag_calls import TagCalls
 
 __all__ = ["Format", "FormatKey", "create", "recognize"]
@@ -67,6 +68,7 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "seed": partial(TagCalls, markup=tag_calls.SEED),
     "qwen-coder": partial(TagCalls, markup=tag_calls.QWEN_CODER),
     "functionary": Functionary,
+    "functionary-3.2": lambda tokens, _tags: Recipients(tokens),
     "cohere": Cohere,
     "gigachat": partial(GigaChat, by_role=False),
     "gigachat-3": partial(GigaChat, by_role=True),
@@ -112,6 +114,7 @@ def recognize(template: str) -> FormatKey:
         (tag_calls.SEED_BLOCK.opening, "seed"),
         (tag_calls.PARAM, "minicpm"),
         (tag_calls.FUNCTION, "qwen-coder" if tag_calls.PARAMETER in template else "functionary"),
+        (TO_ALL, "functionary-3.2"),
         (listed_calls.NEMOTRON.opening, "nemotron"),
         (listed_calls.APRIEL_END, "apriel"),
         (listed_calls.GRANITE.opening, "granite"),

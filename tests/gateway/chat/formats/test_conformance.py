@@ -186,6 +186,18 @@ def test_without_tools_every_call_is_content(family: str) -> None:
             assert not any(isinstance(delta, CallBegan | CallArguments) for delta in parsed), case
 
 
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("functionary-3.2", "all\nYes."),
+        ("kimi-k3", "<|open|>response<|sep|>Yes.<|close|>response<|sep|><|close|>message<|sep|>"),
+        ("cohere", "<|START_RESPONSE|>Yes.<|END_RESPONSE|>"),
+    ],
+)
+def test_without_tools_an_answer_has_no_marks(family: str, text: str) -> None:
+    assert parse(choose(TEMPLATES[family]), [text], tools=()) == [ContentDelta("Yes.")]
+
+
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_deep_nesting_raises_no_exception(family: str) -> None:
     case = next(case for case in CASES if case.family == family and case.deltas and "call" in case.name)

@@ -16,6 +16,8 @@ from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
 from tests.grammar_matching import Vocabulary
 from tests.repeat import first
 
+_BEFORE_ANSWERS = {"harmony": "<|channel|>final<|message|>", "functionary-3.2": "all\n"}
+
 
 def _format(family: str, vocabulary: Vocabulary) -> Format:
     return choose(TEMPLATES[family], vocabulary.special_tokens)
@@ -135,7 +137,7 @@ def test_a_strict_tool_constrains_calls_only(family: str, vocabulary: Vocabulary
     chosen = _format(family, vocabulary)
     strict = [replace(tool, strict=True) for tool in TOOLS]
     call, right, wrong = CALLS[family]
-    answer = "<|channel|>final<|message|>It rains." if family == "harmony" else "It rains."
+    answer = f"{_BEFORE_ANSWERS.get(family, '')}It rains."
     for parallel in (True, False):
         grammar = chosen.grammar(strict, "auto", parallel=parallel, thinking=False)
         assert grammar is not None
@@ -269,6 +271,25 @@ def test_kimi_k3_calls_after_a_response(vocabulary: Vocabulary) -> None:
     assert vocabulary.allows(free, answer("It rains.") + end)
     assert vocabulary.allows(free, answer("I look.", call, call) + end)
     assert not vocabulary.allows(free, answer("I look.", call.replace(right, wrong)) + end)
+
+
+def test_functionary_answers_and_calls_with_their_recipients(vocabulary: Vocabulary) -> None:
+    call, right, wrong = CALLS["functionary-3.2"]
+    chosen = _format("functionary-3.2", vocabulary)
+    strict = [replace(tool, strict=True) for tool in TOOLS]
+    for parallel in (True, False):
+        grammar = chosen.grammar(strict, "auto", parallel=parallel, thinking=False)
+        assert grammar is not None
+        assert vocabulary.allows(grammar, f"all\nI look.>>>{call}")
+        assert vocabulary.allows(grammar, f"all\nI look.>>>{call}>>>{call}") is parallel
+        assert vocabulary.allows(grammar, "all\n>>> print(1)")
+        assert not vocabulary.allows(grammar, f"all\nI look.>>>{call.replace(right, wrong)}")
+    answer = chosen.answer_grammar(Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'), thinking=False)
+    assert vocabulary.allows(answer, "all\n42")
+    assert vocabulary.allows(answer, "42")
+    assert not vocabulary.allows(answer, "all\nfortytwo")
+    gbnf = Grammar(GrammarKind.GBNF, 'root ::= "a"')
+    assert chosen.answer_grammar(gbnf, thinking=False) is gbnf
 
 
 def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabulary) -> None:
