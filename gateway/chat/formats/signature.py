@@ -1,7 +1,9 @@
 """Names and types of a tool's arguments: all that parsers need of its schema."""
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, TypeAlias
 
 from gateway.chat.tools import Tool
@@ -23,19 +25,76 @@ class Signature:
     types: dict[str, str] = field(default_factory=dict)
     """Types of the arguments by name, with blanks between them, without those of any type. There may be thousands."""
 
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Schema of the arguments; empty for families that write no nested values between tags."""
+
     def types_of(self, argument: str) -> ArgumentTypes:
         """Return the types of an argument of any name."""
         return frozenset(self.types.get(argument, "").split())
 
 
-def signature(tool: Tool) -> Signature:
-    """Return the signature of a tool. An argument whose schema cannot be understood may have any type."""
+def signature(tool: Tool, *, nested: bool = False) -> Signature:
+    """Return the signature of a tool. An argument whose schema cannot be understood may have any type.
+
+    Args:
+        tool: the tool.
+        nested: True for the schema of the arguments.
+    """
+    parameters = tool.parameters if nested else {}
     properties = tool.parameters.get("properties")
     if not isinstance(properties, Mapping):
-        return Signature(tool.name)
+        return Signature(tool.name, parameters=parameters)
     schema = _Schema(tool.parameters)
     types = {name: schema.types(argument, _MAX_REFERENCES) for name, argument in properties.items()}
-    return Signature(tool.name, {name: " ".join(sorted(found)) for name, found in types.items() if found})
+    return Signature(tool.name, {name: " ".join(sorted(found)) for name, found in types.items() if found}, parameters)
+
+
+class Shape:
+    """Schema of a value, with those of its members and items. Each is looked up once."""
+
+    def __init__(self, root: Mapping[str, Any], schema: object) -> None:
+        """Take a schema, and the one that its references are in."""
+        self._root, self._schema = root, schema
+        self._members: dict[str, Shape] = {}
+
+    @cached_property
+    def types(self) -> ArgumentTypes:
+        """The types that the value may have; empty if any type is allowed."""
+        return _Schema(self._root).types(self._schema, _MAX_REFERENCES)
+
+    @cached_property
+    def item(self) -> "Shape":
+        """The shape of each item."""
+        return Shape(self._root, next((part["items"] for part in self._parts() if "items" in part), {}))
+
+    def member(self, name: str) -> "Shape":
+        """Return the shape of the member with this name."""
+        if name not in self._members:
+            self._members[name] = Shape(self._root, self._schema_of(name))
+        return self._members[name]
+
+    def _schema_of(self, name: str) -> object:
+        others: object = {}
+        for part in self._parts():
+            properties = part.get("properties")
+            if isinstance(properties, Mapping) and name in properties:
+                return properties[name]
+            others = others or part.get("additionalProperties")
+        return others
+
+    def _parts(self) -> Iterator[Mapping[str, Any]]:
+        """Yield the schema, and those that it refers to or combines, each once."""
+        left, seen = deque([self._schema]), set[int]()
+        while left:
+            part = left.popleft()
+            if not isinstance(part, Mapping) or id(part) in seen:
+                continue
+            seen.add(id(part))
+            yield part
+            if isinstance(reference := part.get("$ref"), str):
+                left.append(_resolved(self._root, reference))
+            for key in ("allOf", "anyOf", "oneOf"):
+                left += part[key] if isinstance(part.get(key), list) else []
 
 
 class _Schema:

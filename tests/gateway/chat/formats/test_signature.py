@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from gateway.chat.formats.signature import signature
+from gateway.chat.formats.signature import Shape, signature
 from gateway.chat.tools import Tool
 
 NODE: dict[str, Any] = {"anyOf": [{"$ref": "#/$defs/node"}] * 20}
@@ -42,6 +42,29 @@ def test_a_schema_that_contains_itself_is_read_once(name: str) -> None:
     """Each of twenty choices is the schema itself: followed one by one they would never end."""
     tool = Tool("f", parameters={"properties": {"x": {"$ref": f"#/$defs/{name}"}}, "$defs": DEFINITIONS})
     assert signature(tool).types_of("x") == set()
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "#/$defs/tree"}, {"allOf": [{}, {"anyOf": [{"$ref": "#/$defs/tree"}]}]}])
+def test_a_shape_finds_members_and_items_behind_references_and_choices(schema: dict[str, Any]) -> None:
+    tree = {
+        "properties": {"x": {"type": "string"}, "left": {"$ref": "#/$defs/tree"}},
+        "items": {"type": "boolean"},
+        "additionalProperties": {"type": "number"},
+    }
+    shape = Shape({"$defs": {**DEFINITIONS, "tree": tree}}, schema)
+    assert shape.member("x").types == {"string"}
+    assert shape.member("left").member("left").member("x").types == {"string"}
+    assert shape.member("y").types == {"number"}
+    assert shape.item.types == {"boolean"}
+    assert shape.item.item.types == shape.item.member("x").types == set()
+
+
+@pytest.mark.parametrize(
+    "schema", [{"$ref": "#/$defs/node"}, {"$ref": "#/$defs/none"}, {"anyOf": 1}, True, {"items": 1}]
+)
+def test_a_shape_without_members_and_items_has_any(schema: object) -> None:
+    shape = Shape({"$defs": DEFINITIONS}, schema)
+    assert shape.member("x").types == shape.item.types == set()
 
 
 @pytest.mark.parametrize("parameters", [{}, {"properties": []}, {"properties": {"y": 1}}])
