@@ -217,7 +217,7 @@ class _TemplateFormat:
             self._format.show_special,
             ParserKey(
                 format=self._key,
-                tools=tuple(map(signature, tools)),
+                tools=tuple(signature(tool, nested=self._format.nested_values) for tool in tools),
                 thinking=thinking,
                 one_call=not conversation.parallel_tool_calls,
                 custom=tuple(tool.name for tool in tools if tool.custom),

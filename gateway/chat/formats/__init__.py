@@ -15,6 +15,7 @@ from gateway.chat.formats import (
     kimi_k3,
     listed_calls,
     llama,
+    minimax_m3,
     mistral,
     tag_calls,
 )
@@ -31,6 +32,7 @@ from gateway.chat.formats.kimi import Kimi
 from gateway.chat.formats.kimi_k3 import KimiK3
 from gateway.chat.formats.listed_calls import Apertus, Lfm2, ListedCalls
 from gateway.chat.formats.llama import Llama
+from gateway.chat.formats.minimax_m3 import MiniMaxM3
 from gateway.chat.formats.mistral import Mistral
 from gateway.chat.formats.parser import Tags
 from gateway.chat.formats.recipients import TO_ALL, Recipients
@@ -41,6 +43,7 @@ __all__ = ["Format", "FormatKey", "create", "recognize"]
 _REASONING_TAGS = (
     Tags("<think>", "</think>"),
     Tags("<seed:think>", "</seed:think>"),
+    minimax_m3.REASONING,
     Tags("[THINK]", "[/THINK]"),
     Tags("<|inner_prefix|>", "<|inner_suffix|>"),
     Tags("<|channel>thought", "<channel|>"),
@@ -63,6 +66,7 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "kimi-k3": lambda tokens, _tags: KimiK3(tokens),
     "dsml-functions": partial(TagCalls, markup=tag_calls.dsml(tag_calls.FUNCTION_CALLS)),
     "dsml": partial(TagCalls, markup=tag_calls.dsml("tool_calls")),
+    "minimax-m3": MiniMaxM3,
     "minimax": partial(TagCalls, markup=tag_calls.MINIMAX),
     "minicpm": partial(TagCalls, markup=tag_calls.MINICPM),
     "seed": partial(TagCalls, markup=tag_calls.SEED),
@@ -110,6 +114,7 @@ def recognize(template: str) -> FormatKey:
         (kimi.SECTION, "kimi"),
         (kimi_k3.OPEN, "kimi-k3"),
         (tag_calls.DSML, "dsml-functions" if tag_calls.FUNCTION_CALLS in template else "dsml"),
+        (minimax_m3.MARK, "minimax-m3"),
         (tag_calls.MINIMAX_BLOCK.opening, "minimax"),
         (tag_calls.SEED_BLOCK.opening, "seed"),
         (tag_calls.PARAM, "minicpm"),

@@ -33,6 +33,9 @@ class Format(Protocol):
     between_messages: str
     """Text with which the family begins a further message of one answer; empty if there is none."""
 
+    nested_values: bool = False
+    """True if the parser needs the schemas of nested values."""
+
     def opens_thinking(self, prompt: str) -> bool:
         """Return whether a prompt ends inside reasoning, so that the generated text begins inside it."""
         ...

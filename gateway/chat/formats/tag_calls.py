@@ -13,11 +13,12 @@ from typing_extensions import override
 
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.lark import Rules
+from gateway.chat.formats.nested_values import NestedReader
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter, read_text
 from gateway.chat.formats.parser import Reader, Tags
-from gateway.chat.formats.signature import ArgumentTypes, Signature
-from gateway.chat.formats.source import Malformed, Reading, Source
+from gateway.chat.formats.signature import ArgumentTypes, Shape, Signature
+from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.text_arguments import ValueTags, text_arguments
 from gateway.chat.tools import Tool
 
@@ -53,6 +54,8 @@ class Markup:
     """Whitespace around an argument."""
     own_lines: bool = False
     """True if values stand on lines of their own."""
+    nested: bool = False
+    """True if members and items of values stand between tags as arguments do."""
     inner_tokens: tuple[str, ...] = ()
     """Tokens inside the tags that are special in some vocabularies."""
     calls_end_reasoning: bool = False
@@ -143,6 +146,7 @@ class TagCalls(TaggedFormat):
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, markup: Markup) -> None:
         super().__init__(special_tokens, reasoning_tags)
         self._markup = markup
+        self.nested_values = markup.nested
         self.name, self.opening = markup.name, (markup.block or markup.call).opening
         self.inner_tokens, self.calls_end_reasoning = markup.inner_tokens, markup.calls_end_reasoning
 
@@ -197,13 +201,18 @@ def _read_argument(
 ) -> Reading[None]:
     source.hold(len(markup.argument.opening))
     name = yield from source.word(_NAME)
+    if name.startswith("/"):  # it is the closing tag of another element
+        raise Truncated if source.finished() else Malformed
     yield from source.expect(markup.argument.closing)
     start = yield from source.expect(*[tags.opening for tags in markup.values])
     source.commit()
     writer.key(name)
     tags = next(tags for tags in markup.values if tags.opening == start)
     closing, types = tags.closing, _declared(tool.types_of(name), tags.types)
-    if markup.own_lines:
+    if markup.nested:
+        shape = Shape(tool.parameters, tool.parameters).member(name)
+        yield from NestedReader(source, out, markup.argument, tags).read(name, shape)
+    elif markup.own_lines:
         yield from source.follows(_NEWLINE)
         yield from read_text(source, out, types, (_NEWLINE + closing, closing))
     else:

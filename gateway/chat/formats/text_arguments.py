@@ -1,7 +1,7 @@
 """Grammars for arguments that a family writes one by one, as text."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from engine import RequestError, strict_schema
@@ -14,6 +14,7 @@ _NOTHING = '""'
 _DEFINITIONS = ("$defs", "definitions")
 
 _STRING = frozenset({"string"})
+_NAME = "{name}"
 
 Head: TypeAlias = Callable[[str], tuple[str, ...]]
 """Returns the texts before an argument's value tag from its name."""
@@ -26,11 +27,15 @@ class ValueTags:
     opening: str
     """Text before the value."""
     closing: str
-    """Text after the value."""
+    """Text after the value. It may have the argument's name in it, as `{name}`."""
     types: ArgumentTypes = ANY_TYPE
     """Types that the opening declares; empty if the value may have any."""
     plain: str = ""
     """Pattern of free text between these tags; empty for any text. Other tags take the rest."""
+
+    def named(self, name: str) -> "ValueTags":
+        """Return the tags for the argument with this name."""
+        return replace(self, closing=self.closing.replace(_NAME, name)) if _NAME in self.closing else self
 
 
 def argument_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
@@ -94,7 +99,7 @@ def text_arguments(rules: Rules, tool: Tool, head: Head, values: Sequence[ValueT
         forms = [
             f"{rules.text(*head(name), tags.opening + line)} {value}"
             for tags in fitting
-            for value in _values(rules, tool, name, schema, types, tags, line)
+            for value in _values(rules, tool, name, schema, types, tags.named(name), line)
         ]
         argument = either(forms)
         written.append(argument if name in required else f"{argument}?")

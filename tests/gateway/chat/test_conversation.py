@@ -75,6 +75,33 @@ def test_a_template_may_read_what_a_tool_lacks() -> None:
     assert text_from(source, tools=(Tool("now", None, {"type": "object"}),)) == "{}"
 
 
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (
+            "{{ tools }}]<]minimax[>[",
+            '<invoke name="f"><at><zip>0150</zip><n>1</n></at></invoke>'.replace("<", "]<]minimax[>[<"),
+        ),
+        (
+            "{{ tools }}<tool_call>",
+            '<tool_call>{"name": "f", "arguments": {"at": {"zip": "0150", "n": 1}}}</tool_call>',
+        ),
+    ],
+)
+def test_members_of_an_argument_have_the_types_of_its_schema(source: str, text: str) -> None:
+    at = {"type": "object", "properties": {"zip": {"type": "string"}, "n": {"type": "integer"}}}
+    parser = prompt_of(source, tools=(Tool("f", None, {"properties": {"at": at}}),)).parsing.parser()
+    began, *arguments = [*parser.feed(text), *parser.finish()]
+    assert began == CallBegan(0, "f")
+    assert arguments == [CallArguments(0, '{"at": {"zip": "0150", "n": 1}}')]
+
+
+def test_only_parsers_of_nested_values_keep_schemas() -> None:
+    for source, kept in (("{{ tools }}]<]minimax[>[", ADD.parameters), (templates.CHATML, {})):
+        (tool,) = prompt_of(source, tools=(ADD,)).parsing.tools
+        assert tool.parameters == kept
+
+
 def test_open_answer_controls_the_generation_prompt() -> None:
     ended = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nWell <|im_end|>\n"
     assert prompt_of(templates.CHATML, ASKED, SAID, open_answer=False).text == ended

@@ -4,6 +4,7 @@ from tests.gateway.chat.formats.case import wide
 from tests.grammar_matching import Vocabulary
 
 _HARMONY_CALL = "<|channel|>commentary to=functions.{} <|constrain|>json<|message|>{}"
+_M3 = "]<]minimax[>["
 _FRAMES = {
     "deepseek": wide("<|tool▁calls▁begin|>{}<|tool▁calls▁end|>"),
     "deepseek-typed": wide("<|tool▁calls▁begin|>{}<|tool▁calls▁end|>"),
@@ -18,6 +19,7 @@ _FRAMES = {
     "lfm2": "<|tool_call_start|>[{}]<|tool_call_end|>",
     "kimi": "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>",
     "kimi-k3": "<|open|>tools<|sep|>{}<|close|>tools<|sep|>",
+    "minimax-m3": f"{_M3}<tool_call>\n{{}}\n{_M3}</tool_call>",
     "minimax": "<minimax:tool_call>\n{}\n</minimax:tool_call>",
     "dsml-functions": wide("<|DSML|function_calls>\n{}\n</|DSML|function_calls>"),
     "dsml": wide("<|DSML|tool_calls>\n{}\n</|DSML|tool_calls>"),
@@ -30,6 +32,7 @@ _SEPARATORS = {
     "qwen-coder": "\n",
     "seed": "\n",
     "minimax": "\n",
+    "minimax-m3": "\n",
     "minicpm": "\n",
     "dsml-functions": "\n",
     "dsml": "\n",
@@ -49,6 +52,7 @@ _MINIMAX = (
     '<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n<parameter name="days">5</parameter>\n'
     "</invoke>"
 )
+_MINIMAX_M3 = f'{_M3}<invoke name="get_weather">{_M3}<city>Oslo{_M3}</city>{_M3}<days>5{_M3}</days>{_M3}</invoke>'
 _MINICPM = (
     '<function name="get_weather"><param name="city"><![CDATA[Oslo]]></param><param name="days">5</param></function>'
 )
@@ -89,6 +93,7 @@ CALLS = {
     "dsml-functions": (_DSML, ">5<", ">five<"),
     "dsml": (_DSML, 'string="false"', 'string="true"'),
     "minimax": (_MINIMAX, ">5<", ">five<"),
+    "minimax-m3": (_MINIMAX_M3, f">5{_M3}", f">five{_M3}"),
     "minicpm": (_MINICPM, ">5<", ">five<"),
     "seed": (_SEED, ">5<", ">five<"),
     **dict.fromkeys(
@@ -110,7 +115,7 @@ _MARKERS = [
     *("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<|python_tag|>", "<|tool_call>", "<tool_call|>", '<|"|>'),
     *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
-    *("<|open|>", "<|close|>", "<|sep|>"),
+    *("<|open|>", "<|close|>", "<|sep|>", _M3, "<mm:think>", "</mm:think>"),
     *("<TOOLCALL>", "</TOOLCALL>", "<|tool_call|>", "<|tool_call_start|>", "<|tools_prefix|>"),
     *("<minimax:tool_call>", "</minimax:tool_call>", "<seed:tool_call>", "<seed:think>", wide("|DSML|")),
     *map(

@@ -8,6 +8,7 @@ _DSML = "{% set dsml_token = '" + wide("|DSML|") + "' %}{{ '<' + dsml_token + '"
 NEWER_TEMPLATES = {
     "dsml-functions": _DSML + "function_calls>' }}<think></think>",
     "dsml": _DSML + "tool_calls>' }}<think></think>",
+    "minimax-m3": "{{ tools }}]<]minimax[>[<tool_call><invoke name=><mm:think></mm:think>",
     "minimax": "{{ tools }}<minimax:tool_call><invoke name=><think></think>",
     "minicpm": '{{ tools }}<function name="f"><param name="x">value</param></function><think></think>',
     "seed": "{{ tools }}<seed:tool_call><function=example><parameter=x><seed:think></seed:think>",
@@ -31,6 +32,8 @@ _SEED_CALL = (
 _INVOKE = '<invoke name="get_weather">\n<parameter name="city">Oslo</parameter>\n</invoke>'
 _NOW = '<invoke name="now">\n</invoke>'
 _MINICPM_CALL = '<function name="get_weather"><param name="city">Oslo</param></function>'
+_M3_CALL = '<invoke name="get_weather"><city>Oslo</city></invoke>'
+_M3_NOW = '<invoke name="now"></invoke>'
 _K3_CALL = (
     '<|open|>call tool="get_weather" index="1"<|sep|><|open|>argument key="city" type="string"<|sep|>Oslo'
     "<|close|>argument<|sep|><|close|>call<|sep|>"
@@ -43,6 +46,15 @@ _KIMI_NOW = "<|tool_call_begin|>functions.now:1<|tool_call_argument_begin|>{}<|t
 
 def _kimi(*calls: str) -> str:
     return f"<|tool_calls_section_begin|>{''.join(calls)}<|tool_calls_section_end|>"
+
+
+def _m3(*lines: str) -> str:
+    """Return a block of calls, with the token before each tag."""
+    return _m3_tags("\n".join(("<tool_call>", *lines, "</tool_call>")))
+
+
+def _m3_tags(text: str) -> str:
+    return text.replace("<", "]<]minimax[>[<")
 
 
 def _response(text: str) -> str:
@@ -105,6 +117,77 @@ NEWER_CASES = [
         [ContentDelta(_dsml('<~invoke name="rm">', "</~invoke>"))],
     ),
     Case("dsml", "a call", _dsml(*_DSML_CALL).replace("function_calls", "tool_calls"), weather()),
+    Case(
+        "minimax-m3",
+        "thoughts, words and calls",
+        f"<mm:think>Hm.</mm:think>I look.{_m3(_M3_CALL, _M3_NOW)}",
+        [ReasoningDelta("Hm."), ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
+    ),
+    Case("minimax-m3", "no thoughts", "</mm:think>Yes.", [ContentDelta("Yes.")]),
+    Case(
+        "minimax-m3",
+        "thoughts begun by the prompt",
+        "Hm.</mm:think>Yes.",
+        [ReasoningDelta("Hm."), ContentDelta("Yes.")],
+        True,
+    ),
+    Case(
+        "minimax-m3",
+        "nested values by their types",
+        _m3(
+            '<invoke name="get_weather">\n<days>5</days><exact>true</exact>',
+            "<tags> <item>5</item> <item></item></tags><x><item>5</item><item><a>b</a></item></x><y>",
+            "</y><z><item>5</item><b></b></z></invoke>",
+        ),
+        call(
+            0,
+            "get_weather",
+            '{"days": 5, "exact": true, "tags": ["5", ""], "x": [5, {"a": "b"}], "y": "\\n", "z": [5, ""]}',
+        ),
+    ),
+    Case(
+        "minimax-m3",
+        "nested values in JSON, and none",
+        _m3('<invoke name="get_weather"><tags>["5"]</tags><x>{"a": 1}</x><days></days></invoke>'),
+        call(0, "get_weather", '{"tags": ["5"], "x": {"a": 1}, "days": ""}'),
+    ),
+    Case(
+        "minimax-m3",
+        "text that looks like tags",
+        _m3(_M3_CALL.replace("Oslo", '<invoke name="now">\n<item>"</item></invoke>')),
+        weather(city=_m3_tags('<invoke name=\\"now\\">\\n<item>\\"</item></invoke>')),
+    ),
+    Case(
+        "minimax-m3",
+        "another tool",
+        _m3(_M3_NOW.replace("now", "rm")),
+        [ContentDelta(_m3(_M3_NOW.replace("now", "rm")))],
+    ),
+    Case("minimax-m3", "cut short", _m3(_M3_CALL).partition("lo]")[0], call(0, "get_weather", '{"city": "Os')),
+    Case(
+        "minimax-m3",
+        "cut short in an item",
+        _m3(_M3_CALL.replace("city", "tags").replace("Oslo", "<item>Oslo")).partition("lo]")[0],
+        call(0, "get_weather", '{"tags": ["Os'),
+    ),
+    Case(
+        "minimax-m3",
+        "an argument that ends twice",
+        _m3(_M3_CALL.replace("</city>", "</city></city>")),
+        [
+            *call(0, "get_weather", '{"city": "Oslo"'),
+            ContentDelta(_m3_tags("</city></invoke>\n</tool_call>")),
+        ],
+    ),
+    Case(
+        "minimax-m3",
+        "an item that has another's end",
+        _m3(_M3_CALL.replace("city", "tags").replace("Oslo", "<item>Oslo</item></x>")),
+        [
+            *call(0, "get_weather", '{"tags": ["Oslo", '),
+            ContentDelta("/x>" + _m3_tags("</tags></invoke>\n</tool_call>")),
+        ],
+    ),
     Case(
         "minimax",
         "thoughts and calls",

@@ -26,7 +26,7 @@ TOOLS = (
 )
 
 
-SIGNATURES = tuple(map(signature, TOOLS))
+SIGNATURES = tuple(signature(tool, nested=True) for tool in TOOLS)
 
 
 def choose(template: str, special_tokens: Mapping[str, int] | None = None) -> Format:
@@ -38,7 +38,7 @@ def parse(
     format_: Format, pieces: Iterable[str], *, tools: Sequence[Tool] = TOOLS, thinking: bool = False
 ) -> list[Delta]:
     """Return all deltas of a text, neighbours of one kind joined."""
-    parser = format_.parser(tools=tuple(map(signature, tools)), thinking=thinking)
+    parser = format_.parser(tools=tuple(signature(tool, nested=True) for tool in tools), thinking=thinking)
     return joined(step for steps in stream(parser, pieces) for step in steps)
 
 

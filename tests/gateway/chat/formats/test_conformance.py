@@ -26,6 +26,7 @@ _SCRAPS = [
     *("<minimax:tool_call>", '<invoke name="now">', '<parameter name="city">', "</invoke>", "<seed:tool_call>"),
     *('<function name="get_weather">', '<param name="city">', "<![CDATA[", "]]>", "</param>"),
     *("<|open|>tools<|sep|>", '<|open|>call tool="now"', ' index="1"', "<|open|>", "<|close|>", "<|sep|>"),
+    *("]<]minimax[>[<tool_call>", ']<]minimax[>[<invoke name="get_weather">', "]<]minimax[>[<", "/tags>", "item>"),
     *("<TOOLCALL>[", "]</TOOLCALL>", "<tool_calls>[", "<|tool_call|>[", "<|tool_call_start|>[", "<|tool_call_end|>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "functions.now:0", "<|tool_call_argument_begin|>"),
     *map(wide, ("<|DSML|function_calls>", '<|DSML|invoke name="get_weather">', '" string="false">', "</|DSML|invoke>")),

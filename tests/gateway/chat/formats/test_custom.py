@@ -23,6 +23,7 @@ DAYS = [
     wide('<|DSML|parameter name="days" string="false">5</|DSML|parameter>\n'),
     '<parameter name="days">5</parameter>\n',
     '<param name="days">5</param>',
+    "]<]minimax[>[<days>5]<]minimax[>[</days>",
     '<|open|>argument key="days" type="number"<|sep|>5<|close|>argument<|sep|>',
     "<parameter=days>5</parameter>\n",
 ]

@@ -147,7 +147,7 @@ def test_a_strict_tool_constrains_calls_only(family: str, vocabulary: Vocabulary
 
 
 @pytest.mark.parametrize(
-    "family", ["hermes", "qwen-coder", "glm", "mistral", "deepseek", "gemma-4", "dsml", "kimi", "kimi-k3"]
+    "family", ["hermes", "qwen-coder", "glm", "mistral", "deepseek", "gemma-4", "dsml", "kimi", "kimi-k3", "minimax-m3"]
 )
 def test_text_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary) -> None:
     strict = [replace(tool, strict=True) for tool in TOOLS]
@@ -161,6 +161,8 @@ def test_text_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary)
     [
         ("hermes", "<think>\nHm.\n</think>\n\n"),
         ("mistral", "[THINK]Hm.[/THINK]"),
+        ("minimax-m3", "<mm:think>Hm.</mm:think>"),
+        ("minimax-m3", "</mm:think>"),
         ("kimi-k3", "<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|>"),
         ("gemma-4", "<|channel>thought\nHm.<channel|>"),
         ("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"),
@@ -215,6 +217,7 @@ def test_gbnf_cannot_follow_reasoning() -> None:
         ("minimax", "</parameter>"),
         ("minicpm", "]]></param>"),
         ("kimi-k3", "<|close|>argument<|sep|>"),
+        ("minimax-m3", "]<]minimax[>[</city>"),
         ("dsml", wide("</|DSML|parameter>")),
     ],
 )
