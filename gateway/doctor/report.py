@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any, TypeAlias
 
 from engine import BuildReport, MachineReport, ModelInfo, ServingReport
-from gateway.chat.formats import FormatKey, recognize
+from gateway.chat.formats import FormatKey, create, recognize
 from gateway.doctor.diagnosis import Diagnosis, ModelDiagnosis, Repacking
 from gateway.doctor.findings import Finding
 from gateway.doctor.units import gigabytes
@@ -111,7 +111,7 @@ def _use(model: ModelInfo) -> str:
 def _template(serving: ServingReport, own: str | None) -> str:
     if (key := _format(serving.model, own)) is None:
         return "none"
-    thinks = ", with reasoning" if key.reasoning_tags else ""
+    thinks = ", with reasoning" if create(key).reasoning_tags else ""
     return f"{'of the operator' if own else 'in the file'}, tools as {key.name}{thinks}"
 
 

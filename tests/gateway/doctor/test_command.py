@@ -88,6 +88,24 @@ def test_the_text_has_all_parts(examined: list[list[Subject]], run: Run) -> None
 
 
 @pytest.mark.parametrize(
+    ("template", "line"),
+    [
+        ("{{ tools }}<tool_call>", "tools as hermes\n"),
+        ("{{ tools }}<tool_call><think></think>", "tools as hermes, with reasoning\n"),
+        ("{{ tools }}<|channel|>", "tools as harmony, with reasoning\n"),
+        ("{{ tools }}<|open|>", "tools as kimi-k3, with reasoning\n"),
+    ],
+)
+def test_the_template_shows_the_format_of_tools_and_reasoning(
+    run: Run, monkeypatch: pytest.MonkeyPatch, template: str, line: str
+) -> None:
+    serving = replace(SERVING, model=replace(SERVING.model, chat_template=template))
+    monkeypatch.setattr("gateway.doctor.command.diagnose", lambda _: reports_of(serving=serving))
+    _, out, _ = run(TINY)
+    assert f"  chat template   in the file, {line}" in out
+
+
+@pytest.mark.parametrize(
     ("backend_sampling", "line"),
     [(None, "best tokens selected by the GPU, if that is measured to be faster at the start"), (True, "best tokens s")],
 )
