@@ -84,7 +84,7 @@ def text_arguments(rules: Rules, tool: Tool, head: Head, values: Sequence[ValueT
         rules: the grammar.
         tool: the tool.
         head: returns the texts before the tags of an argument's value.
-        values: the tags that a value can have. The first that declare its type, or any, are the usual ones.
+        values: the tags around values, of which a value has one whose types are among its own.
         line: the line break at both ends of a value. Free text ends with or without it, as the model likes.
 
     Raises:
