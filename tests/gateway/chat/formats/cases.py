@@ -4,6 +4,7 @@ from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Reasonin
 from tests.gateway.chat.formats.case import Case, wide
 from tests.gateway.chat.formats.newer_cases import NEWER_CASES, NEWER_TEMPLATES
 from tests.gateway.chat.formats.parsing import call, weather
+from tests.gateway.chat.formats.tagged_cases import TAGGED_CASES, TAGGED_TEMPLATES
 
 TEMPLATES = {
     "hermes": "{{ tools }}<tool_call></tool_call><think></think>",
@@ -21,6 +22,7 @@ TEMPLATES = {
     "function-gemma": "{{ tools }}<start_of_turn><start_function_call><escape>",
     "gemma-3": "<start_of_turn>",
     **NEWER_TEMPLATES,
+    **TAGGED_TEMPLATES,
 }
 
 
@@ -333,4 +335,5 @@ CASES = [
         [CallBegan(0, "get_weather"), CallArguments(0, "{")],
     ),
     *NEWER_CASES,
+    *TAGGED_CASES,
 ]

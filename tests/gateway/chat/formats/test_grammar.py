@@ -11,7 +11,7 @@ from gateway.chat.formats import Format
 from gateway.chat.tools import Named, Tool
 from tests.gateway.chat.formats.case import wide
 from tests.gateway.chat.formats.cases import TEMPLATES
-from tests.gateway.chat.formats.forced_calls import CALLS, MINICPM_VOCABULARY, VOCABULARIES, call_text
+from tests.gateway.chat.formats.forced_calls import CALLS, VOCABULARIES, call_text
 from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
 from tests.grammar_matching import Vocabulary
 from tests.repeat import first
@@ -227,72 +227,6 @@ def test_a_text_cannot_hold_the_tag_that_ends_it(family: str, ended: str, vocabu
     assert grammar is not None
     assert vocabulary.allows(grammar, call_text(family, CALLS[family][0].replace("Oslo", "Os<x></x>\n\nlo")))
     assert not vocabulary.allows(grammar, call_text(family, CALLS[family][0].replace("Oslo", f"Os{ended}lo")))
-
-
-@pytest.mark.parametrize("vocabulary", [MINICPM_VOCABULARY, VOCABULARIES["text"]], ids=["tokens", "text"])
-def test_minicpm_writes_a_text_with_markup_between_further_tags(vocabulary: Vocabulary) -> None:
-    unit = {"enum": ["km", "mile"]}
-    properties = {"text": {"type": "string"}, "unit": unit, "days": {"type": "integer"}, "any": {}}
-    tool = Tool("f", parameters={"properties": properties})
-    chosen = _format("minicpm", vocabulary)
-    grammar = chosen.grammar([tool], "required", parallel=True, thinking=True)
-    assert grammar is not None
-
-    def allowed(name: str, value: str) -> bool:
-        call = f'<function name="f"><param name="{name}">{value}</param></function>'
-        text = f"Hm.</think>\n\n{call}\n{call}"
-        if not vocabulary.allows(grammar, text):
-            return False
-        assert CallBegan(1, "f") in parse(chosen, [text], tools=[tool], thinking=True)
-        return True
-
-    for value in ("", "Oslo", "<![CDATA[]]>", "<![CDATA[a\n<b> & ]]</c>]]>"):
-        assert allowed("text", value)
-        assert allowed("any", value)
-    assert not any(allowed("text", value) for value in ("a\nb", "<b>", "a & b", "<![CDATA[a"))
-    assert all(allowed("unit", value) for value in ("km", "<![CDATA[mile]]>"))
-    assert allowed("days", "5")
-    assert not any(allowed(name, "five") for name in ("unit", "days"))
-
-
-def test_kimi_k3_calls_after_a_response(vocabulary: Vocabulary) -> None:
-    thoughts, end = "Hm.<|close|>think<|sep|>", "<|close|>message<|sep|>"
-    call, right, wrong = CALLS["kimi-k3"]
-    chosen = _format("kimi-k3", vocabulary)
-    strict = [replace(tool, strict=True) for tool in TOOLS]
-    forced = chosen.grammar(TOOLS, "required", parallel=True, thinking=True)
-    free = chosen.grammar(strict, "auto", parallel=True, thinking=True)
-    assert forced is not None
-    assert free is not None
-
-    def answer(text: str, *calls: str) -> str:
-        called = call_text("kimi-k3", *calls) if calls else ""
-        return f"{thoughts}<|open|>response<|sep|>{text}<|close|>response<|sep|>{called}"
-
-    assert vocabulary.allows(forced, answer("", call, call))
-    assert not vocabulary.allows(forced, answer("It rains.", call))
-    assert vocabulary.allows(free, answer("It rains.") + end)
-    assert vocabulary.allows(free, answer("I look.", call, call) + end)
-    assert not vocabulary.allows(free, answer("I look.", call.replace(right, wrong)) + end)
-
-
-def test_functionary_answers_and_calls_with_their_recipients(vocabulary: Vocabulary) -> None:
-    call, right, wrong = CALLS["functionary-3.2"]
-    chosen = _format("functionary-3.2", vocabulary)
-    strict = [replace(tool, strict=True) for tool in TOOLS]
-    for parallel in (True, False):
-        grammar = chosen.grammar(strict, "auto", parallel=parallel, thinking=False)
-        assert grammar is not None
-        assert vocabulary.allows(grammar, f"all\nI look.>>>{call}")
-        assert vocabulary.allows(grammar, f"all\nI look.>>>{call}>>>{call}") is parallel
-        assert vocabulary.allows(grammar, "all\n>>> print(1)")
-        assert not vocabulary.allows(grammar, f"all\nI look.>>>{call.replace(right, wrong)}")
-    answer = chosen.answer_grammar(Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'), thinking=False)
-    assert vocabulary.allows(answer, "all\n42")
-    assert vocabulary.allows(answer, "42")
-    assert not vocabulary.allows(answer, "all\nfortytwo")
-    gbnf = Grammar(GrammarKind.GBNF, 'root ::= "a"')
-    assert chosen.answer_grammar(gbnf, thinking=False) is gbnf
 
 
 def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabulary) -> None:
