@@ -8,6 +8,8 @@ from tests.gateway.chat.formats.cases import CASES, TEMPLATES
 from tests.gateway.chat.formats.parsing import SIGNATURES, choose, joined, parse, weather
 
 ANALYSIS = "<|channel|>analysis<|message|>"
+MARKED = {"cohere", "functionary-3.2", "harmony", "kimi-k3", "minimax-m3"}
+"""Families with marks around content, which are dropped as always."""
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 
 
@@ -30,7 +32,7 @@ def test_the_calls_are_those_of_other_answers_and_no_delta_is_reasoning(case: Ca
 
 @pytest.mark.parametrize(
     "case",
-    [case for case in CASES if case.family not in {"harmony", "cohere"} and not calls_in(list(case.deltas))],
+    [case for case in CASES if case.family not in MARKED and not calls_in(list(case.deltas))],
     ids=str,
 )
 def test_without_calls_the_content_is_the_text_of_the_model(case: Case) -> None:
