@@ -50,3 +50,14 @@ def template_variables(
         "enable_thinking": False if effort == "none" else None,
     }
     return {**{name: value for name, value in variables.items() if value is not None}, **kwargs}
+
+
+def with_switches(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return variables with `enable_thinking` under its other names, too, unless these are set.
+
+    Granite, Kimi K3 and DeepSeek's own templates read `thinking`, that of MiniMax M3 `thinking_mode`.
+    """
+    on = variables.get("enable_thinking")
+    if not isinstance(on, bool):
+        return variables
+    return {"thinking": on, "thinking_mode": "enabled" if on else "disabled", **variables}

@@ -26,6 +26,21 @@ def test_a_request_replaces_a_variable_of_the_operator(given: dict[str, Any], te
     assert prompt_of("{{ enable_thinking }}", defaults, template_kwargs=given) == text
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({}, "False disabled"),
+        ({"enable_thinking": True}, "True enabled"),
+        ({"enable_thinking": True, "thinking_mode": "adaptive"}, "True adaptive"),
+        ({"thinking": True}, "True disabled"),
+    ],
+)
+def test_the_switch_of_reasoning_has_the_names_of_all_families(given: dict[str, Any], text: str) -> None:
+    defaults = TemplateDefaults(variables='{"enable_thinking": false}')
+    assert prompt_of("{{ thinking }} {{ thinking_mode }}", defaults, template_kwargs=given) == text
+    assert prompt_of("{{ thinking }}{{ thinking_mode }}", TemplateDefaults()) == ""
+
+
 @pytest.mark.parametrize("dated", [False, True])
 def test_a_template_that_changes_the_lists_of_the_operator_changes_no_later_prompt(dated: bool) -> None:
     source = "{% set _ = [names.append('b'), more.names.pop()] %}{{ names + more.names }}"
