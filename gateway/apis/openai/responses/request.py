@@ -1,7 +1,7 @@
 """Fields of OpenAI's response requests."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -23,13 +23,15 @@ from gateway.chat.template_variables import PARSE_SPECIAL, Effort, TemplateKwarg
 
 LOGPROBS = "message.output_text.logprobs"
 
+SummaryKind: TypeAlias = Literal["auto", "concise", "detailed"]
+
 
 class Reasoning(Fields):
-    """Options of reasoning. The answer has the whole reasoning, because this server does not summarize."""
+    """Options of reasoning. The answer has the whole reasoning, whatever summary is asked for."""
 
     effort: Effort | None = None
-    summary: Literal["auto"] | None = None
-    generate_summary: Literal["auto"] | None = None
+    summary: SummaryKind | None = None
+    generate_summary: SummaryKind | None = None
     mode: Literal["standard"] | None = None
     context: Literal["auto"] | None = None
 

@@ -166,6 +166,13 @@ async def test_reasoning_is_an_item_and_its_tokens_are_counted() -> None:
     assert answer["usage"]["output_tokens_details"]["reasoning_tokens"] == len("\nhm\n")
 
 
+@pytest.mark.parametrize("summary", ["auto", "concise", "detailed"])
+async def test_the_whole_reasoning_stands_for_every_summary(summary: str) -> None:
+    answer = await ask(chatting(answering(THOUGHT + "Hello")), reasoning={"summary": summary})
+    assert answer["reasoning"] == {"effort": None, "summary": summary}
+    assert (answer["output"][0]["summary"], item_text(answer["output"][0]).strip()) == ([], "hm")
+
+
 async def test_calls_are_items() -> None:
     first, second = (await ask(chatting(answering(CALL + "\n" + CALL)), tools=[TOOL]))["output"]
     for call in (first, second):
@@ -322,7 +329,7 @@ UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
     ({"context_management": [{"type": "compaction"}]}, "context_management"),
     ({"moderation": {"model": "m"}}, "moderation"),
     ({"truncation": "always"}, "truncation"),
-    ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+    ({"reasoning": {"summary": "none"}}, "reasoning.summary"),
     ({"tools": [TOOL, {"type": "web_search"}]}, "tools[1]"),
     ({"tools": [{"type": "custom"}]}, "tools[0].name"),
     ({"tools": [{"type": "custom", "name": "c", "defer_loading": True}]}, "tools[0].defer_loading"),
