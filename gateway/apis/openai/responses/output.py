@@ -37,9 +37,14 @@ class ResponseOutput:
                 return self._open.append(delta.text, ()) if self._open else []
 
     def close(self, status: ItemStatus) -> list[ResponseEvent]:
-        """End the last item with its status and return its events. An output without items gets an empty message."""
-        begun = [] if self._items or self._open else self._begin(OpenMessage)
-        return begun + self._end(status)
+        """End the last item with its status and return its events.
+
+        An output without items gets an empty message, and so does a completed one of reasoning only: clients look for
+        the message of an answer that is complete.
+        """
+        reasoned = status == "completed" and isinstance(self._open, OpenReasoning)
+        silent = not self._items and (self._open is None or reasoned)
+        return (self._begin(OpenMessage) if silent else []) + self._end(status)
 
     def items(self) -> tuple[EncodedItem, ...]:
         """Return all items, including the open one with its content so far."""

@@ -98,6 +98,17 @@ def test_an_empty_answer_is_an_empty_message() -> None:
     assert item["content"][0]["text"] == ""
 
 
+def test_complete_reasoning_without_an_answer_is_followed_by_an_empty_message() -> None:
+    events, (thought, message) = run(ReasoningDelta("hm"))
+    assert (thought["status"], message["status"], message["content"][0]["text"]) == ("completed", "completed", "")
+    assert names(events)[-4:] == ["content_part.added", "output_text.done", "content_part.done", "output_item.done"]
+
+
+def test_reasoning_that_was_cut_is_the_only_item() -> None:
+    _, (thought,) = run(ReasoningDelta("hm"), status="incomplete")
+    assert (thought["type"], thought["status"]) == ("reasoning", "incomplete")
+
+
 @pytest.mark.parametrize("last", [ContentDelta("a"), ReasoningDelta("a"), CallBegan(0, "f")])
 def test_only_the_last_item_is_incomplete(last: Delta) -> None:
     _, items = run(ContentDelta("x"), ReasoningDelta("y"), last, status="incomplete")
