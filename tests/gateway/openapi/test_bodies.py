@@ -62,6 +62,7 @@ TAKEN: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (ResponseBody, {"input": None, "previous_response_id": "resp_1"}),
     (ResponseBody, {"input": [{"type": "reasoning", "summary": [], "content": None}]}),
     (ResponseBody, {"input": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "a"}]}]}),
+    (ResponseBody, {"input": [{"type": "reasoning", "summary": [], "encrypted_content": "plain.aG0="}]}),
     (ResponseBody, {"input": "a", "text": {"format": {"type": None}}}),
     (CompletionBody, {"prompt": "a", "response_format": {"type": "json_schema", "schema": {}}}),
 ]

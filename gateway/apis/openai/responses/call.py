@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from engine import GenerationRequest
 from gateway.apis.openai.responses.encoded import encode_echo
 from gateway.apis.openai.responses.input import EncodedInput, encode_input
-from gateway.apis.openai.responses.request import ResponseBody
+from gateway.apis.openai.responses.request import ENCRYPTED_REASONING, ResponseBody
 from gateway.chat.rendering import encode_conversation
 
 
@@ -19,6 +19,8 @@ class ResponseOptions:
     """True if the response runs in the background."""
     logprobs: bool
     """True to add the log-probabilities."""
+    encodes_reasoning: bool
+    """True to add the reasoning as `encrypted_content`."""
     caches: bool
     """True if the prompt is cached."""
     previous_id: str | None
@@ -73,6 +75,7 @@ def _options(body: ResponseBody) -> ResponseOptions:
         echo=encode_echo(body.echo()),
         background=body.background,
         logprobs=body.logprobs,
+        encodes_reasoning=ENCRYPTED_REASONING in body.include,
         caches=body.cache_prompt,
         previous_id=body.previous_response_id,
         timings_per_token=body.timings_per_token,

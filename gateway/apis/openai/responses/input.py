@@ -11,6 +11,7 @@ from gateway.apis.fields.nested import Nested, read_kind, refusal
 from gateway.apis.fields.parts import ADDED_BY_CLIENTS, MAX_PARTS, TextPart, as_parts
 from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
 from gateway.apis.openai.responses.items import (
+    ENCODED_REASONING,
     ItemStatus,
     MessagePart,
     OutputCall,
@@ -18,6 +19,7 @@ from gateway.apis.openai.responses.items import (
     StoredCallOutput,
     StoredMessage,
     StoredReasoning,
+    decode_reasoning,
     new_id,
     output_text,
 )
@@ -90,13 +92,13 @@ class MessageItem(Nested):
 
 
 class ReasoningItem(Nested):
-    """Reasoning by the model. Without a text it stands for the stored item with its id, if there is one."""
+    """Reasoning by the model, as text or encoded. Without both it stands for the stored item with its id, if any."""
 
     model_config = ConfigDict(
         json_schema_extra={
             "anyOf": [
                 *(given(**{name: {"type": "array", "minItems": 1}}) for name in ("content", "summary")),
-                {"properties": {"encrypted_content": {"type": "null"}}},
+                {"properties": {"encrypted_content": {"pattern": ENCODED_REASONING}}},
             ]
         }
     )
@@ -106,11 +108,17 @@ class ReasoningItem(Nested):
     status: ItemStatus = "completed"
     summary: list[SummaryText] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
     content: list[ReasoningText] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
+    encrypted_content: str | None = Field(None, description="Replaces missing content, if it is from this server.")
 
     @model_validator(mode="after")
     def _is_readable(self) -> "ReasoningItem":
-        if not self.has_text and "encrypted_content" in (self.model_extra or ()):
-            raise ValueError("should have content or a summary; encrypted reasoning cannot be read here")
+        if self.content or self.encrypted_content is None:
+            return self
+        text = decode_reasoning(self.encrypted_content)
+        if text is not None:
+            self.content = [ReasoningText.model_construct(type="reasoning_text", text=text)]
+        elif not self.summary:
+            raise ValueError("should have content or a summary; encrypted reasoning of other servers cannot be read")
         return self
 
     @property
@@ -120,13 +128,14 @@ class ReasoningItem(Nested):
 
     def to_json(self) -> StoredReasoning:
         """Return the stored format."""
-        return {
+        item: StoredReasoning = {
             "id": self.id,
             "type": self.type,
             "status": self.status,
             "summary": [{"type": "summary_text", "text": part.text} for part in self.summary],
             "content": [{"type": "reasoning_text", "text": part.text} for part in self.content],
         }
+        return item if self.encrypted_content is None else {**item, "encrypted_content": self.encrypted_content}
 
 
 class CallItem(Nested):

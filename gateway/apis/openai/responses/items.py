@@ -1,11 +1,19 @@
 """Items of a response's input and output, in the format in which they are stored and sent."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+import re
+from base64 import b64decode, b64encode
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias
 from uuid import uuid4
 
 from pydantic import Field
 
 from gateway.apis.answers.shapes import ChosenLogprob, JsonObject
+
+ENCODED_REASONING = r"^plain\.(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+"""Pattern of the `encrypted_content` that this server makes. The words are encoded, not encrypted."""
+
+_ENCODED = re.compile(ENCODED_REASONING)
+_MARK = "plain."
 
 ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
 
@@ -68,6 +76,7 @@ class StoredReasoning(JsonObject):
     status: ItemStatus
     summary: list[ReasoningSummary]
     content: list[OutputReasoningText]
+    encrypted_content: NotRequired[str]
 
 
 class StoredCallOutput(JsonObject):
@@ -98,6 +107,7 @@ class OutputReasoning(JsonObject):
     status: ItemStatus
     summary: Annotated[list[ReasoningSummary], Field(max_length=0)]
     content: list[OutputReasoningText]
+    encrypted_content: NotRequired[Annotated[str, Field(description="The words of `content`, encoded.")]]
 
 
 class OutputCall(JsonObject):
@@ -135,3 +145,15 @@ def new_id(prefix: str) -> str:
 def output_text(text: str, logprobs: list[ChosenLogprob] | None = None) -> OutputText:
     """Return a text part of a message by the model."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs or []}
+
+
+def encode_reasoning(text: str) -> str:
+    """Return the words of a reasoning item as its `encrypted_content`, for clients that send only this back."""
+    return _MARK + b64encode(text.encode()).decode()
+
+
+def decode_reasoning(content: str) -> str | None:
+    """Return the words in an `encrypted_content`, or None if it comes from another server."""
+    if not _ENCODED.fullmatch(content):
+        return None
+    return b64decode(content.removeprefix(_MARK)).decode(errors="replace")

@@ -17,6 +17,7 @@ from gateway.apis.openai.responses.items import (
     OutputMessage,
     OutputReasoning,
     OutputReasoningText,
+    encode_reasoning,
     new_id,
     output_text,
 )
@@ -157,6 +158,17 @@ class OpenReasoning(OpenItem):
     def item(self, status: ItemStatus) -> OutputReasoning:
         content = [_reasoning_text("".join(self._text))]
         return {"id": self._id, "type": "reasoning", "status": status, "summary": [], "content": content}
+
+
+class OpenEncodedReasoning(OpenReasoning):
+    """Reasoning whose item also has it as `encrypted_content`."""
+
+    @override
+    def item(self, status: ItemStatus) -> OutputReasoning:
+        item = super().item(status)
+        if status == "in_progress":
+            return item
+        return {**item, "encrypted_content": encode_reasoning("".join(self._text))}
 
 
 class OpenCall(OpenItem):

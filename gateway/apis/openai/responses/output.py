@@ -7,20 +7,29 @@ from gateway.apis.answers.shapes import ChosenLogprob
 from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
 from gateway.apis.openai.responses.events import ResponseEvent
 from gateway.apis.openai.responses.items import ItemStatus
-from gateway.apis.openai.responses.open_items import OpenCall, OpenCustomCall, OpenItem, OpenMessage, OpenReasoning
+from gateway.apis.openai.responses.open_items import (
+    OpenCall,
+    OpenCustomCall,
+    OpenEncodedReasoning,
+    OpenItem,
+    OpenMessage,
+    OpenReasoning,
+)
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 
 class ResponseOutput:
     """Converts deltas to items and their events. Only the last item can be open."""
 
-    def __init__(self, numbers: Iterator[int]) -> None:
+    def __init__(self, numbers: Iterator[int], *, encodes_reasoning: bool = False) -> None:
         """Create an empty output.
 
         Args:
             numbers: sequence numbers of the stream's events.
+            encodes_reasoning: True to add the reasoning as `encrypted_content`.
         """
         self._numbers = numbers
+        self._reasoning = OpenEncodedReasoning if encodes_reasoning else OpenReasoning
         self._items: list[EncodedItem] = []
         self._open: OpenItem | None = None
 
@@ -30,7 +39,7 @@ class ResponseOutput:
             case ContentDelta():
                 return self._continue(OpenMessage, delta.text, logprobs)
             case ReasoningDelta():
-                return self._continue(OpenReasoning, delta.text)
+                return self._continue(self._reasoning, delta.text)
             case CallBegan(name=name, custom=custom):
                 return self._begin(partial(OpenCustomCall if custom else OpenCall, name=name))
             case CallArguments():

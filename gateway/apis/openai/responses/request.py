@@ -22,6 +22,7 @@ from gateway.chat.conversation import Conversation
 from gateway.chat.template_variables import PARSE_SPECIAL, Effort, TemplateKwargs, Verbosity, template_variables
 
 LOGPROBS = "message.output_text.logprobs"
+ENCRYPTED_REASONING = "reasoning.encrypted_content"
 
 SummaryKind: TypeAlias = Literal["auto", "concise", "detailed"]
 

@@ -54,7 +54,7 @@ class ResponseAnswer:
             "incomplete_details": None,
         }
         self._reader = TokenReader(prompt.parsing.parser())
-        self._output = ResponseOutput(self.numbers)
+        self._output = ResponseOutput(self.numbers, encodes_reasoning=options.encodes_reasoning)
 
     @property
     def ended(self) -> bool:

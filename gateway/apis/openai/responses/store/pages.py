@@ -15,7 +15,7 @@ from gateway.apis.openai.responses.encoded import EncodedItem
 
 Include: TypeAlias = Literal[
     "message.output_text.logprobs",
-    "reasoning.encrypted_content",  # reasoning is sent and read as plain text
+    "reasoning.encrypted_content",
     "message.input_image.image_url",  # this and the rest: of tools and media that no response here has
     "file_search_call.results",
     "web_search_call.results",

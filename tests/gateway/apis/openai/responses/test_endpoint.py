@@ -278,6 +278,28 @@ async def test_output_items_can_be_sent_again_or_referenced() -> None:
     assert engine.generations[1].request.prompts == engine.generations[2].request.prompts
 
 
+async def test_reasoning_that_a_client_sends_back_encoded_is_in_the_prompt() -> None:
+    """The AI SDK and others that store no responses ask for `encrypted_content`, and send only that back."""
+    engine = chatting(answering(f"{THOUGHT}{CALL}"))
+    app = app_of(engine)
+    asked = {"include": ["reasoning.encrypted_content"], "store": False}
+    fields = {**asked, "input": "Hi", "tools": [TOOL]}
+    (thought, call) = (await post(app, PATH, fields)).json["output"]
+    events = events_of((await post(app, PATH, {**fields, "stream": True})).content)
+    began, ended = (event["item"] for event in events if event.get("output_index") == 0 and "item" in event)
+    assert "encrypted_content" not in began
+    assert ended["encrypted_content"] == thought["encrypted_content"]
+    del thought["content"]
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "2"}
+    await post(app, PATH, {**asked, "input": [{"role": "user", "content": "Hi"}, thought, call, result]})
+    assert "<think>hm</think>" in str(engine.generations[-1].request.prompts[0])
+
+
+async def test_reasoning_is_encoded_only_if_a_client_asks_for_it() -> None:
+    thought, _ = (await ask(chatting(answering(THOUGHT + "Hello"))))["output"]
+    assert "encrypted_content" not in thought
+
+
 async def test_reasoning_that_a_client_sends_back_without_its_text_is_that_of_its_id() -> None:
     """LangChain's stream of responses has no texts of reasoning."""
     engine = chatting(answering(f"{THOUGHT}{CALL}"))

@@ -4,11 +4,14 @@ from typing import Any
 
 import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine import RequestError
 from gateway.apis.fields.parts import MAX_PARTS
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.input import MAX_ITEMS, encode_input, read_input, resolve
+from gateway.apis.openai.responses.items import decode_reasoning, encode_reasoning
 from gateway.apis.openai.responses.request import ResponseBody
 from gateway.chat.transcript import with_items
 
@@ -87,6 +90,27 @@ def test_reasoning_without_a_text_stands_for_the_stored_item_or_is_left_out() ->
     assert resolve(items, {"rs_1": kept}) == [kept]
 
 
+@given(st.text(st.characters(exclude_categories=["Cs"])))
+def test_encoded_reasoning_has_its_words(text: str) -> None:
+    assert decode_reasoning(encode_reasoning(text)) == text
+
+
+@pytest.mark.parametrize("content", ["", "gAAAAABpM0Yj-", "plain", "aG0=", "plain.aG", "plain.aG0=\n", "plain.a b="])
+def test_encrypted_content_of_other_servers_has_no_words(content: str) -> None:
+    assert decode_reasoning(content) is None
+
+
+def test_encoded_reasoning_is_the_item_that_it_was() -> None:
+    item = {**THOUGHT, "status": "completed", "encrypted_content": encode_reasoning("hm")}
+    for sent in (item, {**item, "content": []}, {**item, "content": None}):
+        assert stored([sent]) == [item]
+
+
+def test_encrypted_reasoning_of_other_servers_does_not_replace_a_text() -> None:
+    item = {**THOUGHT, "status": "completed", "encrypted_content": "gAAAAA"}
+    assert stored([item]) == [item]
+
+
 @pytest.mark.parametrize(
     ("given", "param", "words"),
     [
@@ -111,6 +135,7 @@ def test_reasoning_without_a_text_stands_for_the_stored_item_or_is_left_out() ->
         ([{**CALL, "call_id": ""}], "input[0].call_id", "at least 1"),
         ([{**OUTPUT, "output": [{"type": "input_image"}]}], "input[0].output[0]", "no images"),
         ([{"type": "reasoning", "summary": [], "encrypted_content": "x"}], "input[0]", "encrypted reasoning"),
+        ([{"type": "reasoning", "summary": [], "encrypted_content": "plain.aG"}], "input[0]", "encrypted reasoning"),
         ([{"type": "item_reference", "id": "msg_9"}], "input[0].id", "no stored item has the id 'msg_9'"),
         ([{"id": "msg_9"}, said("user", "a"), {"id": "msg_9"}], "input[2].id", "the item 'msg_9' a second time"),
     ],
