@@ -24,6 +24,7 @@ class ContentPart(TextPart):
     )
 
     type: Literal["text", "refusal"]
+    annotations: list[Any] = Field(default_factory=list, description=ADDED_BY_CLIENTS)
 
 
 ContentParts: TypeAlias = Annotated[list[ContentPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)]

@@ -409,6 +409,13 @@ async def test_unknown_fields_at_any_depth_are_reported() -> None:
     assert (strict.status, strict.json["error"]["param"]) == (400, "top_a")
 
 
+async def test_fields_that_agents_of_the_sdk_add_to_answers_are_known() -> None:
+    """OpenAI's agents for JavaScript send a streamed answer back with annotations of its part."""
+    parts = [{"type": "text", "text": "Hello", "annotations": []}]
+    messages = [*ASKED, {"role": "assistant", "content": parts, "refusal": None}, *ASKED]
+    assert (await post(app_of(engine_of(), strict_fields=True), PATH, {"messages": messages})).status == 200
+
+
 async def test_a_failure_in_a_stream_is_an_error_event_without_a_clean_end() -> None:
     engine = engine_of(lambda generation: generation.put(Text(0, "a")))
     call = AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": True}))
