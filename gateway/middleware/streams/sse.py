@@ -161,14 +161,12 @@ class EventStream:
                 if sink is not None:
                     sink.silence = silence
                 while (events := await next_events()) and not silence.over:
-                    silence.interrupt()
-                    await self._send_blocks(events, send)
-                    silence.begin()
+                    await self._send_blocks(events, send, silence)
                     events = None
             if events is None:
                 await self._send(await self._comment(), send)
             elif events:
-                await self._send_blocks(events, send)
+                await self._send_blocks(events, send, silence)
             else:
                 return
 
@@ -176,10 +174,13 @@ class EventStream:
         status = "" if self._status is None else await self._status()
         return b": %b\n\n" % status.encode() if status else self.framing.ping
 
-    async def _send_blocks(self, events: Iterable[bytes], send: Send) -> None:
+    async def _send_blocks(self, events: Iterable[bytes], send: Send, silence: Silence) -> None:
+        """Send events. They interrupt the silence, unless they have no bytes: a parser may hold them back for long."""
         self._pieces = iter(events)
         for block in blocks(self._pieces):
+            silence.interrupt()
             await self._send(block, send)
+            silence.begin()
 
     def _rest(self) -> bytes:
         """Return the rest of an event whose first pieces were in the last block."""

@@ -1,6 +1,6 @@
 """A stream of server-sent events: its head, keep-alive and end."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 
 import anyio
@@ -22,7 +22,7 @@ from tests.gateway.server.sockets import get, serving
 
 pytestmark = pytest.mark.anyio
 
-Step = Sequence[bytes] | Exception | Callable[[], Awaitable[Sequence[bytes]]]
+Step = Iterable[bytes] | Exception | Callable[[], Awaitable[Iterable[bytes]]]
 
 
 class Script:
@@ -45,7 +45,7 @@ class Script:
         if self.leaving:
             raise self.leaving
 
-    async def take(self) -> Sequence[bytes]:
+    async def take(self) -> Iterable[bytes]:
         step = self.steps[0]
         if callable(step):
             step = await step()
@@ -220,6 +220,25 @@ async def test_a_silence_after_events_is_filled_too() -> None:
 
     await reader.run(EventStream(Script([b"data: 1\n\n"], [b"data: 2\n\n"], silent), keep_alive=10))
     assert reader.bodies == [b"data: 1\n\n", b"data: 2\n\n", KEEP_ALIVE, b"data: [DONE]\n\n"]
+
+
+async def test_events_without_bytes_do_not_interrupt_a_silence() -> None:
+    """Text that a parser holds back, as that of a long call, is no sign of life."""
+    silences = Known()
+    reader = Reader(silences=silences)
+
+    def held_back(now: float) -> Callable[[], Awaitable[Iterable[bytes]]]:
+        async def take() -> Iterable[bytes]:
+            if KEEP_ALIVE not in reader.bodies:
+                silences.all[-1].look(now)
+                await anyio.lowlevel.checkpoint()
+            return iter(())
+
+        return take
+
+    steps = [held_back(now) for now in (0.0, 6.0, 12.0)]
+    await reader.run(EventStream(Script([b"data: 1\n\n"], *steps, []), keep_alive=10))
+    assert reader.bodies == [b"data: 1\n\n", KEEP_ALIVE, b"data: [DONE]\n\n"]
 
 
 @pytest.mark.parametrize(("seconds", "over"), [(9.9, False), (10.0, True)])
