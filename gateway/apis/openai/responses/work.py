@@ -52,9 +52,11 @@ class ResponseWork:
     async def end(self) -> None:
         """Store the ended response and end its turn, or do none of them. Is not interrupted.
 
-        The turn adds the items to its conversation if another response may follow this one. Raises the errors of the
+        The turn adds the items to its conversation if another response may follow this one. The request's deadline does
+        not count from here on, because the client must learn that the response is stored. Raises the errors of the
         stores.
         """
+        self.caller.closing.lift_deadline()
         end = TurnEnd(self.turn, [*self.inputs, *self.answer.output]) if self.answer.can_continue else None
         with anyio.CancelScope(shield=True):
             if self.store is not None:
@@ -71,10 +73,7 @@ class ResponseWork:
                 await self.end()
 
     def ending(self, source: EventSource, events: ResponseEvents) -> EventSource:
-        """Return the source of a stream that ends the response before its last events are sent.
-
-        The end may wait for the store. The deadline does not count from there on, because the last events must follow.
-        """
+        """Return the source of a stream that ends the response before its last events are sent."""
 
         @asynccontextmanager
         async def opened() -> AsyncIterator[NextEvents]:
@@ -85,7 +84,6 @@ class ResponseWork:
                         events.complete = events.stored
                         found = await next_events()
                         if self.answer.ended and not events.stored:
-                            self.caller.closing.lift_deadline()
                             await self.end()
                             events.stored = True
                         return found

@@ -73,6 +73,20 @@ async def test_a_stored_response_ends_with_its_last_event(
     assert (await get(gateway.app, f"{PATH}/{last['response']['id']}")).json == last["response"]
 
 
+async def test_a_whole_response_that_is_stored_at_its_deadline_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = ResponseWork.end
+
+    async def interrupted(work: ResponseWork) -> None:
+        await end(work)
+        the_deadline_passes(work.caller.closing)
+
+    monkeypatch.setattr(ResponseWork, "end", interrupted)
+    gateway = gateway_of(chatting(answering("Hello")))
+    reply = await post(gateway.app, PATH, {"input": "Hi"})
+    assert reply.status == 200, reply.content
+    assert (await get(gateway.app, f"{PATH}/{reply.json['id']}")).json == reply.json
+
+
 class TestLateStore:
     """On a clock that stands still until it is set."""
 
