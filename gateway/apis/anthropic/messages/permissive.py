@@ -6,7 +6,6 @@ from typing import Annotated, TypeAlias
 from pydantic import BeforeValidator, Field
 
 from gateway.apis.anthropic.messages.blocks import MAX_MESSAGES, AnyMessage, read_messages
-from gateway.apis.anthropic.messages.call import MessageCall, PromptCall, prepare_count, prepare_message
 from gateway.apis.anthropic.messages.request import CountBody, MessagesBody, PromptFields
 from gateway.apis.endpoint import AnyEndpoint
 from gateway.apis.fields.sampling import MAX_INT
@@ -39,18 +38,6 @@ class PermissiveMessagesBody(PermissivePrompt, MessagesBody):
     max_tokens: int = Field(DEFAULT_LIMIT, ge=0, le=MAX_INT)
 
 
-def prepare_permissive_count(body: PermissiveCountBody) -> PromptCall:
-    """Return the conversation in a body. Raises `RequestError` if its fields contradict each other."""
-    return prepare_count(body)
-
-
-def prepare_permissive_message(body: PermissiveMessagesBody) -> MessageCall:
-    """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
-    return prepare_message(body)
-
-
 def permissive(endpoint: AnyEndpoint) -> AnyEndpoint:
     """Return an endpoint of Anthropic's API with the body that llama-server takes."""
-    if endpoint.body is CountBody:
-        return replace(endpoint, body=PermissiveCountBody, prepare=prepare_permissive_count)
-    return replace(endpoint, body=PermissiveMessagesBody, prepare=prepare_permissive_message)
+    return replace(endpoint, body=PermissiveCountBody if endpoint.body is CountBody else PermissiveMessagesBody)
