@@ -75,11 +75,12 @@ class Recording:
                 return Outcome.CANCELLED, code
             refused = self.record.accepted_at is None and not isinstance(error, EngineFault)
             return (Outcome.REFUSED if refused else Outcome.FAILED), code
+        code = (error.problem.code or type(error).__name__) if isinstance(error, RefusedError) else INTERNAL_ERROR
         if isinstance(error, RefusedError) and self._summary is None:
-            return Outcome.REFUSED, error.problem.code or type(error).__name__
+            return Outcome.REFUSED, code
         cause = self.record.caller.closed().cause
         if isinstance(error, Exception) and cause is None:
-            return Outcome.FAILED, INTERNAL_ERROR
+            return Outcome.FAILED, code
         return Outcome.CANCELLED, cause or Cause.CANCELLED
 
 

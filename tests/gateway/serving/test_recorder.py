@@ -85,7 +85,7 @@ async def test_a_record_has_the_figures_of_the_engine() -> None:
         (Busy("late", code="queue_timeout"), SUMMARY, None, (Outcome.CANCELLED, "queue_timeout")),
         (SlowReader("slow", code="slow_reader"), SUMMARY, None, (Outcome.CANCELLED, "slow_reader")),
         (RefusedError(DEADLINE_PASSED), None, None, (Outcome.REFUSED, "deadline_exceeded")),
-        (RefusedError(DEADLINE_PASSED), SUMMARY, None, (Outcome.FAILED, "internal_error")),
+        (RefusedError(DEADLINE_PASSED), SUMMARY, None, (Outcome.FAILED, "deadline_exceeded")),
         (KeyError(), SUMMARY, None, (Outcome.FAILED, "internal_error")),
         (KeyError(), SUMMARY, Cause.CLIENT_LEFT, (Outcome.CANCELLED, "client_left")),
         (Cancelled(), SUMMARY, Cause.SHUTDOWN, (Outcome.CANCELLED, "shutdown")),
