@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -92,12 +93,11 @@ class Model:
 
     def _identify(self) -> tuple[int, str]:
         """Return the time and the identity of the file as it was when it was first seen; none without it."""
-        if self._identity is None:
-            if (file := self.file) is None or not file.exists():
-                return 0, ""
-            state = file.stat()
-            self._identity = int(state.st_mtime), f"{file.name} {state.st_size} {state.st_mtime_ns}"
-        return self._identity
+        if self._identity is None and (file := self.file) is not None:
+            with suppress(OSError):
+                state = file.stat()
+                self._identity = int(state.st_mtime), f"{file.name} {state.st_size} {state.st_mtime_ns}"
+        return self._identity or (0, "")
 
     def adapted(self, adapter: Adapter, serve: Serve) -> "Model":
         """Return the model with a LoRA adapter: on the same engine, with a name of its own."""

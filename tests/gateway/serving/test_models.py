@@ -1,5 +1,6 @@
 """The registry: the model of a request, by name and by task."""
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,3 +120,16 @@ async def test_a_key_without_a_list_of_models_allows_all() -> None:
     models = two_models()
     caller = ANYONE.identified(Key(id="key_1", name="one"))
     assert models.allowed(caller) == list(models.all) == models.allowed(ANYONE)
+
+
+async def test_a_file_that_cannot_be_read_for_now_has_no_time_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a share whose server is away."""
+
+    def away(_file: Path, **_options: bool) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", away)
+        model = one_model().all[0]
+        assert model.created == 0
+    assert model.created > 0
