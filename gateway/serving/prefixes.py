@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from weakref import WeakValueDictionary
 
 import anyio
 
@@ -40,7 +41,16 @@ class _Prompts:
 class PromptLabels:
     """Labels of the latest requests to one model, by which the engine names what it holds."""
 
-    def __init__(self, model: str, secret: bytes) -> None:
+    def __init__(self, model: str, secret: bytes, engine: Callable[[], Engine | None]) -> None:
+        """Create the labels of a model.
+
+        Args:
+            model: name of the model.
+            secret: secret of the hashes.
+            engine: returns the engine of the model, or None without one.
+        """
+        self.engine = engine
+        """Returns the engine of the model, or None without one."""
         self._model = model
         self._secret = secret
         self._labels = count(1)
@@ -77,17 +87,16 @@ class HeldPrefixes:
     def __init__(self, secret: bytes) -> None:
         """Hash prompts with the secret of all routers and replicas."""
         self._secret = secret
-        self._engines: dict[str, tuple[PromptLabels, Callable[[], Engine | None]]] = {}
+        self._labels = WeakValueDictionary[str, PromptLabels]()
         self._log = HeldBlocks(time.time_ns() // 1_000_000)
         self._asking = anyio.Lock()
 
     def add(self, model: str, engine: Callable[[], Engine | None]) -> PromptLabels:
         """Return the labels of a model, which may replace an earlier one of its name.
 
-        `engine` returns its engine, or None without one.
+        They are the model's: without it, as after its deletion, they are forgotten. `engine` is as in `PromptLabels`.
         """
-        labels = PromptLabels(model, self._secret)
-        self._engines[model] = labels, engine
+        labels = self._labels[model] = PromptLabels(model, self._secret, engine)
         return labels
 
     async def report(self, since: int = 0) -> Report:
@@ -98,8 +107,8 @@ class HeldPrefixes:
 
     async def _held(self) -> set[int]:
         blocks: set[int] = set()
-        for labels, engine in list(self._engines.values()):
-            for prefix in await _prefixes(engine()):
+        for labels in list(self._labels.values()):
+            for prefix in await _prefixes(labels.engine()):
                 blocks.update(labels.blocks(prefix))
                 if len(blocks) >= MOST_BLOCKS:
                     return blocks

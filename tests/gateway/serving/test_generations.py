@@ -105,7 +105,7 @@ async def test_a_record_shows_when_the_engine_has_accepted_the_request() -> None
 
 
 async def test_a_label_has_blocks_once_the_engine_has_accepted_its_request() -> None:
-    engine, labels = FakeEngine(say_nothing), PromptLabels("m", b"")
+    engine, labels = FakeEngine(say_nothing), PromptLabels("m", b"", lambda: None)
     request = GenerationRequest(id="req_1", prompts=("x" * BLOCK_BYTES,))
     generations = generations_on(engine, labels=labels)
     async with generations.open(Caller(request_id="req_1"), request, operation=Operation.CHAT) as admission:
