@@ -35,8 +35,6 @@ class _Running:
     """The work under way."""
     size: int
     """`ResponseWork.size`."""
-    accepted: bool = False
-    """True once the engine has accepted the request."""
     stored: bool = False
     """True once the ended response is stored."""
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
@@ -175,17 +173,17 @@ class BackgroundResponses:
             self._owners.pop(work.owner, None)
 
     async def _generate(self, running: _Running, task_status: TaskStatus[None]) -> None:
-        work = running.work
+        work, accepted = running.work, False
         try:
             async with work.generations.open(
                 work.caller, work.request, work.names, operation=Operation.CHAT
             ) as admission:
                 await self._store.announce(work.owner, work.answer.stored(work.inputs), running.cancel)
-                running.accepted = True
+                accepted = True
                 task_status.started()
                 await self._answer(running, admission)
         except Exception as error:
-            if not running.accepted:
+            if not accepted:
                 raise  # refused before its start: `start` raises it to its caller
             work.answer.fail(errors.report(error))
 
