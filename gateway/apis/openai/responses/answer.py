@@ -120,7 +120,7 @@ class ResponseCustomTool(JsonObject):
 
     type: Literal["custom"]
     name: str
-    description: str | None
+    description: NotRequired[str]
     format: ResponseTextInput | ResponseGrammarInput
 
 

@@ -75,12 +75,10 @@ class ResponseCustom(Nested):
 
     def to_json(self) -> ResponseCustomTool:
         """Return the tool as a response repeats it."""
-        return {
-            "type": self.type,
-            "name": self.name,
-            "description": self.description,
-            "format": self._format_to_json(),
-        }
+        tool: ResponseCustomTool = {"type": self.type, "name": self.name, "format": self._format_to_json()}
+        if self.description is not None:  # OpenAI's document allows no null here, unlike in a function
+            tool["description"] = self.description
+        return tool
 
     def _format_to_json(self) -> ResponseTextInput | ResponseGrammarInput:
         if not isinstance(self.format, ResponseCustomGrammar):

@@ -31,8 +31,7 @@ async def test_a_call_is_an_item_with_its_input() -> None:
         "run",
         INPUT,
     )
-    assert answer["tools"][0] == RUN
-    assert answer["tools"][1]["format"] == {"type": "text"}
+    assert answer["tools"] == [RUN, {"type": "custom", "name": "b", "format": {"type": "text"}}]
     assert answer["tool_choice"] == choice
 
 
