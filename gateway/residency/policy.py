@@ -6,6 +6,7 @@ batch from its load on, then takes no further request, and its room is free once
 requests, and each request is served after a bounded number of swaps.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 
 from engine.errors import Busy
@@ -34,6 +35,7 @@ class Residency:
         self._limits = limits or ResidencyLimits()
         self._residents: dict[str, Resident] = {}
         self._turns = 0
+        self._decided_at = -math.inf
         self._actions: list[Action] = []
         for terms in models:
             self.add(terms)
@@ -124,7 +126,7 @@ class Residency:
 
     def decide(self, now: float) -> Sequence[Action]:
         """Return the actions that follow from all events so far, in order."""
-        self._actions = []
+        self._actions, self._decided_at = [], now
         self._refuse(now)
         self._grant(now)
         self._unload_unused(now)
@@ -132,10 +134,14 @@ class Residency:
         self._grant(now)  # to those that no longer need to yield
         return self._actions
 
-    def wake_at(self, now: float) -> float | None:
-        """Return the next time at which `decide` must run without an event; None if there is none."""
+    def wake_at(self) -> float | None:
+        """Return the next time at which `decide` must run without an event; None if there is none.
+
+        It may have passed since the last decision.
+        """
         idle = [resident.idle_until for resident in self._residents.values()]
-        retries = [one.retry_at for one in self._in(Phase.UNLOADED) if one.turn is not None and one.retry_at > now]
+        failed = (one for one in self._in(Phase.UNLOADED) if one.turn is not None)
+        retries = [one.retry_at for one in failed if one.retry_at > self._decided_at]  # the others wait for room
         return min([*retries, *(time for time in idle if time is not None)], default=None)
 
     def _next_turn(self) -> int:

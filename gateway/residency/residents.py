@@ -272,9 +272,8 @@ class Residents:
         """Decide when a time has come: to unload an idle model, or to try a failed one again."""
         while True:
             self._changed = anyio.Event()
-            now = self._clock()
-            wake_at = self._residency.wake_at(now)
-            wait = math.inf if wake_at is None else max(wake_at - now, 0)
+            wake_at = self._residency.wake_at()
+            wait = math.inf if wake_at is None else max(wake_at - self._clock(), 0)
             with anyio.move_on_after(wait) as scope:
                 await self._changed.wait()
             if scope.cancelled_caught:

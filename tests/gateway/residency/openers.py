@@ -1,6 +1,6 @@
 """Opener of fake engines: a test decides when a model has loaded, failed or ended, and sees every process."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import NoReturn, cast
@@ -87,9 +87,11 @@ class FakeOpener:
 
 
 @asynccontextmanager
-async def opened(residency: Residency, opener: FakeOpener) -> AsyncIterator[Residents]:
+async def opened(
+    residency: Residency, opener: FakeOpener, clock: Callable[[], float] = anyio.current_time
+) -> AsyncIterator[Residents]:
     """Open the residents of a residency on fake engines."""
-    residents = Residents(residency, opener)
+    residents = Residents(residency, opener, clock=clock)
     with anyio.fail_after(20):
         async with residents.open():
             yield residents

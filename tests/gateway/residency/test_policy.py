@@ -218,7 +218,7 @@ def test_a_kept_model_that_fails_is_tried_again_without_a_request() -> None:
     assert policy.decide(0) == [Load("kept")]
     policy.failed("kept", "It broke.", 5)
     assert policy.decide(5) == []
-    assert policy.wake_at(5) == 6
+    assert policy.wake_at() == 6
     assert policy.decide(6) == [Load("kept")]
 
 
@@ -267,10 +267,10 @@ def test_an_idle_model_is_unloaded_after_its_time() -> None:
     policy = residency(1, ModelTerms("a", Memory(1), idle_unload=30))
     load(policy, "a")
     ticket = use(policy, "a", 10)
-    assert policy.wake_at(10) is None
+    assert policy.wake_at() is None
     assert policy.decide(1000) == []
     policy.leave(ticket, 1000)
-    assert policy.wake_at(1000) == 1030
+    assert policy.wake_at() == 1030
     assert policy.decide(1029) == []
     assert policy.decide(1030) == [Unload("a")]
 
@@ -284,7 +284,7 @@ def test_the_wish_of_a_request_ends_with_the_next_request() -> None:
         follows = use(policy, "a", 20)
         policy.leave(ticket, 100)
         policy.leave(follows, 100)
-        assert policy.wake_at(100) == 130
+        assert policy.wake_at() == 130
 
 
 def test_a_request_begins_the_time_of_idleness_again() -> None:
@@ -292,7 +292,7 @@ def test_a_request_begins_the_time_of_idleness_again() -> None:
     load(policy, "a")
     policy.leave(use(policy, "a", 29), 29)
     assert policy.decide(30) == []
-    assert policy.wake_at(30) == 59
+    assert policy.wake_at() == 59
 
 
 def test_a_request_chooses_how_long_a_model_stays() -> None:
@@ -301,9 +301,9 @@ def test_a_request_chooses_how_long_a_model_stays() -> None:
     ticket = use(policy, "a", 1)
     policy.keep("a", 5)
     policy.leave(ticket, 2)
-    assert policy.wake_at(2) == 7
+    assert policy.wake_at() == 7
     policy.keep("a", None)
-    assert policy.wake_at(2) is None
+    assert policy.wake_at() is None
     policy.keep("a", 0)
     assert policy.decide(2) == [Unload("a")]
 

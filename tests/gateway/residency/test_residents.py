@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import count
 
 import anyio
 import anyio.lowlevel
@@ -229,6 +230,16 @@ async def test_a_failed_kept_model_is_tried_again_when_its_time_has_come() -> No
         opener.engines["kept"].load()
         await until(lambda: residents.phase("kept") is Phase.LOADED)
         assert residents.failure("kept") == ""
+
+
+async def test_a_failed_model_whose_time_comes_just_after_a_decision_is_tried_again() -> None:
+    opener, ticks = FakeOpener(), count()
+    limits = ResidencyLimits(backoff_first=1.5)  # one tick from the failure to the decision, and one to the look after
+    policy = Residency([ModelTerms("kept", Memory(1), keep_loaded=True)], Memory(1), limits)
+    async with opened(policy, opener, clock=lambda: next(ticks)):
+        await until(lambda: "kept" in opener.engines)
+        opener.engines["kept"].fail("It broke.")
+        await until(lambda: len(opener.opened) == 2)
 
 
 async def test_the_end_of_the_server_ends_all_engines_and_refuses_requests() -> None:
