@@ -23,8 +23,8 @@ class Memory:
         return self.host <= max(room.host, 0) and self.gpu <= max(room.gpu, 0)
 
     def at_most(self, limit: "Memory") -> "Memory":
-        """Return these bytes, or those of the limit where it is smaller."""
-        return Memory(min(self.host, limit.host), min(self.gpu, limit.gpu))
+        """Return these bytes, or those of the limit where it is smaller. A limit that is overdrawn is 0."""
+        return Memory(min(self.host, max(limit.host, 0)), min(self.gpu, max(limit.gpu, 0)))
 
     @property
     def deficit(self) -> "Memory":

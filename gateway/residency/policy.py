@@ -110,8 +110,12 @@ class Residency:
         return False
 
     def loaded(self, model: str, need: Memory, now: float) -> None:
-        """Record that a model is loaded, and the bytes that it takes. A model that was loaded fits the budget alone."""
-        self._residents[model].loaded(need.at_most(self.budget), now)
+        """Record that a model is loaded, and the bytes that it takes.
+
+        A model that was loaded can be loaded again: it counts with the room at most that it can have.
+        """
+        resident = self._residents[model]
+        resident.loaded(need.at_most(self._limit_of(resident)), now)
 
     def failed(self, model: str, reason: str, now: float) -> None:
         """Record that a model could not be loaded, or loaded again, and its process has ended."""

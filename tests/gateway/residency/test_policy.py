@@ -446,6 +446,25 @@ def test_a_model_that_was_loaded_fits_the_budget_alone() -> None:
     assert policy["a"].need == Memory(2)
 
 
+def test_a_model_that_was_loaded_fits_beside_those_that_are_kept() -> None:
+    policy = residency(4, ModelTerms("kept", Memory(3), keep_loaded=True), "a")
+    load(policy, "kept")
+    policy.want("a")
+    assert policy.decide(0) == [Load("a")]
+    policy.loaded("a", Memory(2), 1)
+    assert policy.decide(1) == []
+    policy.dismiss("a")
+    assert policy.decide(2) == [Unload("a")]
+    policy.arrive("a")
+    assert end(policy, "a", now=3) == [Load("a")]
+
+
+def test_a_kept_model_that_never_fits_takes_no_bytes_of_a_loaded_one() -> None:
+    policy = residency(4, ModelTerms("kept", Memory(1, gpu=1), keep_loaded=True), "a")
+    load(policy, "a")
+    assert policy["a"].need == Memory(1)
+
+
 def test_the_operator_unloads_a_model_once_it_is_idle() -> None:
     policy = residency(1, "a")
     load(policy, "a")
