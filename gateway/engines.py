@@ -98,7 +98,7 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
             self.residents.add(terms)
             self._sources[model.name] = self._source(terms)
         elif before.config != found.config:
-            self.residents.unload(model.name)
+            self.residents.replace(model.name, found.need)
         return self._sources[model.name]
 
     @override

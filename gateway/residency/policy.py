@@ -83,8 +83,8 @@ class Residency:
     def want(self, model: str) -> None:
         """Record the operator's order to load a model. It ends a back-off, and a load no longer needs a request."""
         resident = self._residents[model]
-        resident.leaves = False
-        if resident.phase is not Phase.LOADED and resident.wanted is None:
+        resident.leaves = resident.leaves and resident.next_need is not None  # an old file leaves all the same
+        if (resident.phase is not Phase.LOADED or resident.leaves) and resident.wanted is None:
             resident.wanted, resident.retry_at = self._next_turn(), 0.0
 
     def keep(self, model: str, seconds: float | None) -> None:
@@ -106,8 +106,20 @@ class Residency:
         if need.fits(self.budget - self.used + resident.need):
             resident.need = need
             return True
-        resident.larger = need
+        resident.next_need = need
         return False
+
+    def replace(self, model: str, need: Memory) -> None:
+        """Record that a model has another file, with the bytes that it takes.
+
+        Its process ends once no request uses it. The new file is loaded for the requests that wait.
+        """
+        resident = self._residents[model]
+        if resident.phase is Phase.UNLOADED:
+            resident.need, resident.retry_at = need, 0.0  # it is not the new file that failed
+        else:
+            resident.next_need = need
+            resident.leaves = resident.phase is Phase.LOADED
 
     def loaded(self, model: str, need: Memory, now: float) -> None:
         """Record that a model is loaded, and the bytes that it takes.
@@ -187,9 +199,9 @@ class Residency:
                 self._actions.append(Grant(ticket))
 
     def _unload_unused(self, now: float) -> None:
-        """End loads that have lost their last waiter or have no room, and models that are idle for too long."""
+        """End the loads that none waits for, or that have no room or an old file, and models idle for too long."""
         for resident in self._residents.values():
-            needless = resident.turn is None or resident.larger is not None
+            needless = resident.turn is None or resident.next_need is not None
             abandoned = resident.phase is Phase.LOADING and needless
             if abandoned or (resident.idle and (resident.leaves or resident.overdue(now))):
                 self._unload(resident)

@@ -14,8 +14,8 @@ class Resident:
     """Terms of the model."""
     need: Memory
     """Bytes that it takes: the estimate, or after a load the measurement."""
-    larger: Memory | None = None
-    """Bytes that it turned out to take as it was loaded, for which there is no room; unset otherwise."""
+    next_need: Memory | None = None
+    """Bytes that it takes from its next load on, for which the present one ends; unset if it takes the same."""
     phase: Phase = Phase.UNLOADED
     """Phase of the model."""
     waiting: dict[Ticket, None] = field(default_factory=dict)
@@ -112,4 +112,4 @@ class Resident:
     def unloaded(self) -> None:
         """Record that its process has ended."""
         self.phase, self.leaves, self.yields = Phase.UNLOADED, False, False
-        self.need, self.larger = self.larger or self.need, None
+        self.need, self.next_need = self.next_need or self.need, None

@@ -154,6 +154,11 @@ class Residents:
         self._decide()
         return fits
 
+    def replace(self, model: str, need: Memory) -> None:
+        """Load a model from another file from now on, which takes these bytes. Requests that use it go on."""
+        self._residency.replace(model, need)
+        self._decide()
+
     def idle_left(self, model: str) -> float | None:
         """Return the seconds until a model is unloaded for idleness, or None if it is not."""
         end = self._residency[model].idle_until

@@ -1,16 +1,22 @@
 """The sources of engines that the settings ask for."""
 
+from contextlib import ExitStack
 from pathlib import Path
 
 import anyio
 import pytest
 
 from gateway.cli import read_settings
-from gateway.engines import open_engines
+from gateway.engines import EnginesOnDemand, open_engines
+from gateway.residency.estimate import estimate
+from gateway.residency.memory import Memory
+from gateway.residency.terms import Phase
 from gateway.serving.sources import EngineOnDemand, OpenEngine
+from tests.gateway.residency.openers import FakeOpener
 from tests.models import model_path
 
 pytestmark = pytest.mark.anyio
+ROOM = Memory(2**40)
 
 
 async def test_a_single_model_is_opened_at_the_start() -> None:
@@ -40,3 +46,25 @@ async def test_a_kept_model_is_loaded_at_the_start_and_reports_its_memory(tmp_pa
             info = await source.engine.ready()
         assert (source.on_demand, source.status.state) == (False, "ready")
         assert info.host_memory > info.size
+
+
+async def test_a_model_that_joins_again_while_it_loads_is_loaded_from_its_new_file(tmp_path: Path) -> None:
+    old, new, opener = tmp_path / "old.gguf", tmp_path / "new.gguf", FakeOpener()
+    old.write_bytes(bytes(1))
+    new.write_bytes(bytes(100))
+    settings = read_settings(["serve", "--model", str(model_path())], {})
+    found = {model.name: estimate(settings.engine_config(model), ROOM) for model in settings.served}
+    engines = EnginesOnDemand(settings, ROOM, found, lambda config, **_: opener(config.model))
+    async with engines.residents.open(), anyio.create_task_group() as tasks:
+        source = await engines.join(settings.joining("joined", old))
+        with ExitStack() as held, anyio.fail_after(20):
+            tasks.start_soon(source.hold, held)
+            await anyio.wait_all_tasks_blocked()
+            before = engines.residents.need("joined")
+            await engines.join(settings.joining("joined", new))
+            await anyio.wait_all_tasks_blocked()
+            assert engines.residents.need("joined") == before + Memory(99)
+            opener.engines[str(new)].load()
+            await anyio.wait_all_tasks_blocked()
+            assert engines.residents.phase("joined") is Phase.LOADED
+    assert opener.opened == [str(old), str(new)]

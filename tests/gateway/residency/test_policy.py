@@ -437,6 +437,53 @@ def test_for_a_model_that_turns_out_larger_than_the_budget_no_other_is_unloaded(
     assert (refused.ticket, refused.retry_after) == (ticket, None)
 
 
+def test_a_load_of_a_replaced_file_begins_again_with_the_bytes_of_the_new_one() -> None:
+    policy = residency(3, "a", "b")
+    load(policy, "b")
+    ticket = policy.arrive("a")
+    assert policy.decide(1) == [Load("a")]
+    policy.replace("a", Memory(3))
+    assert policy.decide(2) == [Unload("a")]
+    assert end(policy, "a") == [Unload("b")]
+    assert end(policy, "b") == [Load("a")]
+    policy.loaded("a", Memory(3), 3)
+    assert policy.decide(3) == [Grant(ticket)]
+
+
+def test_a_loaded_file_that_is_replaced_serves_those_that_use_it_and_no_others() -> None:
+    policy = residency(2, "a")
+    load(policy, "a")
+    ticket = use(policy, "a")
+    policy.replace("a", Memory(2))
+    late = policy.arrive("a")
+    assert policy.decide(1) == []
+    policy.leave(ticket, 2)
+    assert policy.decide(2) == [Unload("a")]
+    assert (end(policy, "a"), policy.used) == ([Load("a")], Memory(2))
+    policy.loaded("a", Memory(2), 3)
+    assert policy.decide(3) == [Grant(late)]
+
+
+def test_an_order_to_load_a_replaced_file_loads_the_new_one() -> None:
+    policy = residency(1, "a")
+    load(policy, "a")
+    policy.replace("a", Memory(1))
+    policy.want("a")
+    assert policy.decide(1) == [Unload("a")]
+    assert end(policy, "a") == [Load("a")]
+
+
+def test_a_new_file_is_tried_at_once_after_the_old_one_failed() -> None:
+    policy = residency(1, "a")
+    policy.arrive("a")
+    policy.decide(0)
+    policy.failed("a", "It broke.", 0)
+    policy.decide(0)
+    policy.replace("a", Memory(1))
+    policy.arrive("a")
+    assert policy.decide(0) == [Load("a")]
+
+
 def test_a_model_that_was_loaded_fits_the_budget_alone() -> None:
     policy = residency(2, "a")
     policy.want("a")
