@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import anyio
+import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from engine import Busy, Engine, EngineError, EngineState, EngineStatus, LoadError, Telemetry, Unavailable
@@ -121,6 +122,7 @@ class Residents:
                 self.unload(model)
             await self._changed.wait()
         self._residency.remove(model)
+        self._loads.pop(model, None)
         self._loaded.pop(model, None)
         self._before.pop(model, None)
 
@@ -266,6 +268,7 @@ class Residents:
         began = self._clock()
         logger.info("loading the model", extra={"model": model})
         info = await engine.ready()
+        await anyio.lowlevel.checkpoint_if_cancelled()  # the load may have been ended just before
         self._loaded[model] = engine
         need = Memory(info.host_memory, info.gpu_memory)
         took = {"seconds": round(self._clock() - began, 3), "takes": str(Memory(info.host_buffers, info.gpu_memory))}

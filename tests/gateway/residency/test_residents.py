@@ -207,6 +207,22 @@ async def test_a_granted_request_that_is_cancelled_at_the_same_time_holds_nothin
         await until(lambda: residents.phase("a") is Phase.UNLOADED)
 
 
+async def test_a_load_that_ends_just_as_it_is_given_up_serves_none() -> None:
+    opener = FakeOpener()
+    async with opened(residency(1, "a"), opener) as residents, anyio.create_task_group() as tasks:
+        residents.load("a")
+        await until(lambda: "a" in opener.engines)
+        await anyio.wait_all_tasks_blocked()
+        opener.engines["a"].load()
+        residents.unload("a")
+        with ExitStack() as held:
+            tasks.start_soon(residents.hold, "a", held)
+            await anyio.wait_all_tasks_blocked()
+            phases = residents.phase("a"), residents.waiting("a"), opener.opened
+            tasks.cancel_scope.cancel()
+    assert phases == (Phase.LOADING, 1, ["a", "a"])
+
+
 async def test_kept_models_load_at_the_start_and_idle_ones_end_in_time() -> None:
     opener = FakeOpener(loads_at_once=True)
     models = ModelTerms("kept", Memory(1), keep_loaded=True), ModelTerms("brief", Memory(1), idle_unload=0)
