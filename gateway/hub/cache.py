@@ -3,12 +3,14 @@
 A repository's folder has `blobs/DIGEST` (contents), `snapshots/COMMIT/NAME` (links to them) and `refs/main` (a commit).
 """
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from gateway.hub.choice import choose, is_model, quant_of
 from gateway.hub.errors import HubError
@@ -127,8 +129,13 @@ class HubCache:
         return self._remove_contents(repository, contents)
 
     def remove_partials(self, repository: str) -> int:
-        """Remove the downloads of a repository that are not complete, and return their bytes."""
-        return self._remove_contents(repository, set((self.folder(repository) / "blobs").glob(f"*{PARTIAL}")))
+        """Remove the downloads of a repository that are not complete, and return their bytes.
+
+        Those that run now stay: another process would otherwise begin in the place of one that goes on.
+        """
+        partials = (self.folder(repository) / "blobs").glob(f"*{PARTIAL}")
+        with ExitStack() as locks:
+            return self._remove_contents(repository, {path for path in partials if _lock(path, locks)})
 
     def _remove_contents(self, repository: str, contents: set[Path]) -> int:
         """Remove contents that have no link any more, and the repository's folder once it has no file.
@@ -148,6 +155,23 @@ class HubCache:
     def folder(self, repository: str) -> Path:
         """Return the folder of a repository, whether it is there or not."""
         return self.root / f"models--{repository.replace('/', '--')}"
+
+
+def is_at(file: IO[bytes], path: Path) -> bool:
+    """Return whether an open file is the one at a path."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    return False
+
+
+def _lock(partial: Path, locks: ExitStack) -> bool:
+    """Lock a download that is not complete until the stack is closed. Returns False if it runs, or has just ended."""
+    try:
+        file = locks.enter_context(partial.open("rb"))
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (FileNotFoundError, BlockingIOError):
+        return False
+    return is_at(file, partial)
 
 
 def _content(link: Path) -> Path:

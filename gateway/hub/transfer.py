@@ -7,11 +7,10 @@ import os
 import shutil
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from gateway.hub.cache import PARTIAL
+from gateway.hub.cache import PARTIAL, is_at
 from gateway.hub.client import HubClient, RemoteFile, TransientError
 from gateway.hub.errors import HubError
 
@@ -49,21 +48,21 @@ class Transfer:
         Raises:
             HubError: The file cannot be had, is damaged, or there is no room for it.
         """
-        if blob.exists() and blob.stat().st_size == file.size:
-            return
         blob.parent.mkdir(parents=True, exist_ok=True)
         place = blob.with_name(blob.name + PARTIAL)
-        with place.open("a+b") as out:
-            fcntl.flock(out, fcntl.LOCK_EX)
-            if blob.exists() and blob.stat().st_size == file.size:  # another process has just downloaded it
-                with suppress(FileNotFoundError):
+        while not _has_all(blob, file):
+            with place.open("a+b") as out:
+                fcntl.flock(out, fcntl.LOCK_EX)
+                if not is_at(out, place):  # completed or removed during the wait
+                    continue
+                if _has_all(blob, file):  # completed before `place` was made
                     place.unlink()
-                return
-            partial = _Partial(out, file)
-            check_room(place.parent, file.size - partial.size, file.name)
-            self._complete(partial, progress)
-            partial.verify()
-            place.rename(blob)
+                    return
+                partial = _Partial(out, file)
+                check_room(place.parent, file.size - partial.size, file.name)
+                self._complete(partial, progress)
+                partial.verify()
+                place.rename(blob)
 
     def _complete(self, partial: "_Partial", progress: Callable[[int], None]) -> None:
         """Download what is missing. A connection that is cut is replaced at once if it has brought anything."""
@@ -137,6 +136,10 @@ class _Partial:
             )
         self._out.flush()
         os.fsync(self._out.fileno())
+
+
+def _has_all(blob: Path, file: RemoteFile) -> bool:
+    return blob.exists() and blob.stat().st_size == file.size
 
 
 def _digest(file: RemoteFile) -> "hashlib._Hash":

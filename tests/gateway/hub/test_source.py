@@ -1,12 +1,13 @@
 """Models from a hub that cuts connections, sends wrong bytes, refuses, or is away."""
 
+import fcntl
 import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
 from types import SimpleNamespace
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -267,6 +268,35 @@ def test_two_downloads_of_one_file_are_one(hub: LocalHub, source: HubSource, cac
         assert first.result(GUARD) == second.result(GUARD)
     assert contents(hub) == [""]
     assert [path.name for path in cache.root.rglob("*.incomplete")] == []
+
+
+def test_a_download_that_is_removed_before_its_turn_begins_in_a_new_file(
+    hub: LocalHub, source: HubSource, cache: HubCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, removed = fcntl.flock, list[str]()
+
+    def remove_first(file: IO[bytes], operation: int) -> None:
+        if not removed:
+            removed.append(file.name)
+            Path(file.name).unlink()
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    path, _ = fetched(source)
+    assert path.read_bytes() == hub.files[NAME]
+    assert (len(removed), list(cache.root.rglob("*.incomplete"))) == (1, [])
+
+
+def test_a_download_that_runs_is_not_removed(cache: HubCache) -> None:
+    partial = cache.blob("someone/some", "digest.incomplete")
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(b"part")
+    with partial.open("rb") as running:
+        fcntl.flock(running, fcntl.LOCK_EX)
+        assert cache.remove_partials("someone/some") == 0
+        assert partial.exists()
+    assert cache.remove_partials("someone/some") == len(b"part")
+    assert not cache.folder("someone/some").exists()
 
 
 def test_a_download_that_another_program_completes_meanwhile_has_its_whole_size(
