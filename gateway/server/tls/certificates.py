@@ -14,8 +14,11 @@ logger = logging.getLogger(__name__)
 POLL = 5.0
 """Seconds between two looks at the files."""
 
-Stamp = tuple[tuple[int, int, int] | None, ...]
-"""Inode, time of change and size of each file; None for a file that is missing."""
+Stamp = tuple[tuple[int, int, int, int] | None, ...]
+"""Inode, times of change and size of each file; None for a file that is missing.
+
+Permissions that let the file be read at last change only the second time.
+"""
 
 
 class TlsError(Exception):
@@ -135,12 +138,12 @@ def _refuse_password() -> NoReturn:
     raise EncryptedKeyError
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def _stamp(path: Path) -> tuple[int, int, int, int] | None:
     try:
         status = path.stat()
     except OSError:
         return None
-    return status.st_ino, status.st_mtime_ns, status.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
 
 
 def _check(path: Path, flag: str, mark: str, content: str) -> None:

@@ -203,6 +203,18 @@ async def test_broken_files_are_logged_once_and_change_nothing(
     assert certificates.current() is not before
 
 
+async def test_a_file_with_new_permissions_is_read_again(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    certificates = Certificates(files)
+    before, stamp = certificates.current(), files.stamp()
+    with anyio.fail_after(20):
+        while files.stamp() == stamp:  # the clock of the file system is coarse
+            files.certificate.chmod(0o640)
+            await anyio.lowlevel.checkpoint()
+    await polled(certificates)
+    assert certificates.current() is not before
+
+
 async def test_a_reload_that_fails_keeps_the_context(tmp_path: Path) -> None:
     files = files_in(tmp_path)
     certificates = Certificates(files)
