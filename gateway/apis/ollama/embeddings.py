@@ -15,7 +15,7 @@ from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.sampling import MAX_INT
 from gateway.apis.ollama.answer import nanoseconds
-from gateway.apis.ollama.names import find, resolve
+from gateway.apis.ollama.names import resolve
 from gateway.apis.ollama.request import ModelFields
 from gateway.serving.models import Models
 from gateway.serving.served import Task
@@ -114,10 +114,8 @@ class EmbeddingsEndpoints:
     async def _embed(self, call: Call[EmbedCall]) -> tuple[EmbeddingResult, float]:
         """Return the vectors, and the time at which the model was loaded."""
         asked, caller = call.prepared, call.caller
-        served = await resolve(self._models, caller, asked.model, Task.EMBED)
+        served = await resolve(self._models, caller, asked.model, Task.EMBED, keep_alive=asked.keep_alive)
         loaded = anyio.current_time()
-        if asked.keep_alive is not None:
-            find(self._models, caller, asked.model, Task.EMBED).source.keep(asked.keep_alive)
         if asked.dimensions is not None and asked.dimensions > served.loaded.embedding_size:
             raise refusal("dimensions", f"this model's embeddings have {served.loaded.embedding_size}")
         if not asked.request.inputs:

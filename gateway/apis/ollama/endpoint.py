@@ -25,7 +25,6 @@ from gateway.apis.ollama.names import find, resolve
 from gateway.apis.ollama.request import OllamaChatBody, OllamaGenerateBody
 from gateway.middleware.streams.sse import LINES, EventStream
 from gateway.serving.generations import GenerationResult
-from gateway.serving.model import Model
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
 
@@ -48,9 +47,8 @@ class TextEndpoints:
         asked, caller, request = call.prepared, call.caller, call.prepared.request
         if request is None:
             return JsonReply(await self._load(call, shape))
-        served = await resolve(self._models, caller, asked.model)
+        served = await resolve(self._models, caller, asked.model, keep_alive=asked.keep_alive)
         loaded, names = anyio.current_time(), asked.names
-        self._keep(call)
         prompt = None
         if asked.conversation is not None:
             prompt = await served.prompts.prompt(caller, asked.conversation, names)
@@ -71,23 +69,13 @@ class TextEndpoints:
         if asked.keep_alive == 0:
             find(self._models, call.caller, asked.model).source.unload()
             return only_loaded(asked.model, shape, "unload")
-        await resolve(self._models, call.caller, asked.model)
-        self._keep(call)
+        await resolve(self._models, call.caller, asked.model, keep_alive=asked.keep_alive)
         return only_loaded(asked.model, shape, "load")
-
-    def _keep(self, call: Call[TextCall]) -> None:
-        keep(find(self._models, call.caller, call.prepared.model), call.prepared.keep_alive)
 
 
 def streams(call: TextCall) -> bool:
     """Return True for a request whose answer is a stream. One that only loads the model has no stream."""
     return call.request is not None and call.request.stream
-
-
-def keep(model: Model, seconds: float | None) -> None:
-    """Keep a model loaded for a time after its last request; None leaves it as it is."""
-    if seconds is not None:
-        model.source.keep(seconds)
 
 
 async def _whole(terms: Terms[LineT], result: GenerationResult) -> Iterator[bytes]:

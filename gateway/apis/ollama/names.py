@@ -19,9 +19,18 @@ def find(models: Models, caller: Caller, name: str, task: Task = Task.GENERATE) 
     return models.find(caller, _known(models, name), task)
 
 
-async def resolve(models: Models, caller: Caller, name: str, task: Task = Task.GENERATE) -> Served:
-    """Return the model with a name, for a request. Raises the errors of `Models.resolve`."""
-    return await models.resolve(caller, _known(models, name), task)
+async def resolve(
+    models: Models, caller: Caller, name: str, task: Task = Task.GENERATE, *, keep_alive: float | None = None
+) -> Served:
+    """Return the model with a name, for a request. Raises the errors of `Models.resolve`.
+
+    `keep_alive` is the time in seconds for which it stays loaded after the request; None leaves it as it is.
+    """
+    model = find(models, caller, name, task)  # it may be deleted during the wait, and the request goes on
+    served = await models.resolve(caller, _known(models, name), task)
+    if keep_alive is not None:
+        model.source.keep(keep_alive)
+    return served
 
 
 def _known(models: Models, name: str) -> str:

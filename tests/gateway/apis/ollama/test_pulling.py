@@ -199,6 +199,20 @@ async def test_requests_outlive_the_deletion_of_their_model(tmp_path: Path) -> N
         assert (len(gateway.hub.fetched), await names(gateway)) == (2, ["tiny:latest", MODEL])
 
 
+async def test_requests_that_wait_outlive_the_deletion_of_their_model(tmp_path: Path) -> None:
+    async with pulling(tmp_path) as gateway, anyio.create_task_group() as tasks:
+        await pulled(gateway)
+        gateway.host.opener.loads_at_once = False
+        waiting = AsgiCall(gateway.app, "/api/generate", orjson.dumps({"model": MODEL, "keep_alive": "1m"}))
+        tasks.start_soon(waiting.run)
+        await anyio.wait_all_tasks_blocked()
+        assert (await delete(gateway)).status == 200
+        gateway.host.opener.engines[MODEL].load()
+        while not waiting.complete:
+            await anyio.lowlevel.checkpoint()
+        assert waiting.status == 200
+
+
 async def test_files_that_were_there_before_or_that_others_use_stay(tmp_path: Path) -> None:
     async with pulling(tmp_path) as gateway:
         await pulled(gateway, "someone/some-GGUF")
