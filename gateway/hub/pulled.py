@@ -3,8 +3,11 @@
 Each repository's folder in the cache has a list of them, so that the list goes with the files.
 """
 
+import fcntl
 import logging
+import os
 from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +47,10 @@ class PulledModels:
 
     def add(self, reference: HubReference, before: Collection[str]) -> None:
         """List a model that is complete. `before` are the files that were there before it was pulled."""
-        listed = self._read(reference.repository)
-        new = self._files_of(reference) - set(before)
-        self._write(reference.repository, _Listed(listed.models | {reference}, listed.files | new))
+        with self._locked(reference.repository):
+            listed = self._read(reference.repository)
+            new = self._files_of(reference) - set(before)
+            self._write(reference.repository, _Listed(listed.models | {reference}, listed.files | new))
 
     def all(self) -> Iterator[tuple[HubReference, Path]]:
         """Yield the models that are still complete, with their files, or their first parts."""
@@ -63,12 +67,27 @@ class PulledModels:
             The bytes that are free now.
         """
         repository = reference.repository
-        listed = self._read(repository)
-        models = listed.models - {reference}
-        kept = {name for model in models for name in self._files_of(model)}
-        removed = (self._files_of(reference) & listed.files) - kept
-        self._write(repository, _Listed(models, listed.files - removed))  # first: the list may not name what is gone
-        return self._cache.remove(repository, removed) if removed else 0
+        with self._locked(repository):
+            listed = self._read(repository)
+            models = listed.models - {reference}
+            kept = {name for model in models for name in self._files_of(model)}
+            removed = (self._files_of(reference) & listed.files) - kept
+            self._write(repository, _Listed(models, listed.files - removed))  # first: it may not name what is gone
+            return self._cache.remove(repository, removed) if removed else 0
+
+    @contextmanager
+    def _locked(self, repository: str) -> Iterator[None]:
+        """Lock the list of a repository: other servers may share the cache."""
+        try:
+            folder = os.open(self._cache.folder(repository), os.O_RDONLY | os.O_DIRECTORY)
+        except FileNotFoundError:  # it has no list, either
+            yield
+            return
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(folder)
 
     def _files_of(self, reference: HubReference) -> set[str]:
         try:
