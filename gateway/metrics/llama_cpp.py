@@ -1,5 +1,6 @@
 """Metrics under llama-server's names, for dashboards made for it. They are without labels: sums over all models."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from operator import add
@@ -25,6 +26,8 @@ class LlamaCppCollector:
         self._prompt_tokens = 0
         self._predicted_tokens = 0
         self._longest = 0
+        self._latest: dict[str, EngineMetrics] = {}
+        self._deleted = Counter[str]()
 
     def observe(self, record: RequestRecord) -> None:
         """Add a request that has ended."""
@@ -40,10 +43,12 @@ class LlamaCppCollector:
 
     def collect(self) -> Iterator[Metric]:
         """Return the current values."""
-        metrics = reduce(add, (model.telemetry.metrics for model in self._models), EngineMetrics())
+        latest = {model.name: model.telemetry.metrics for model in self._models}
+        self._keep_deleted(latest)
+        metrics = reduce(add, latest.values(), EngineMetrics())
         waiting = sum(model.telemetry.waiting + model.source.waiting for model in self._models)
         for name, about, value in _COUNTERS:
-            yield _family(name, about).counter({(): value(metrics)})
+            yield _family(name, about).counter({(): value(metrics) + self._deleted[name]})
         yield _family("prompt_seconds", "Time of the prompts of ended requests.").counter({(): self._prompt_seconds})
         yield _family("tokens_predicted_seconds", "Time of the generation of ended requests.").counter(
             {(): self._predicted_seconds}
@@ -62,12 +67,20 @@ class LlamaCppCollector:
         for name, (about, number) in gauges.items():
             yield _family(name, about).gauge({(): number})
 
+    def _keep_deleted(self, latest: dict[str, EngineMetrics]) -> None:
+        """Keep the counts of models that were deleted, and perhaps pulled again: the sums never fall."""
+        for name, _, value in _COUNTERS:
+            for model, before in self._latest.items():
+                if value(latest.get(model, EngineMetrics())) < (count := value(before)):
+                    self._deleted[name] += count
+        self._latest = latest
+
 
 def _prompt(metrics: EngineMetrics) -> int:
     return metrics.computed_prompt_tokens + metrics.embedding_tokens
 
 
-_COUNTERS: tuple[tuple[str, str, Callable[[EngineMetrics], float]], ...] = (
+_COUNTERS: tuple[tuple[str, str, Callable[[EngineMetrics], int]], ...] = (
     ("prompt_tokens", "Prompt tokens that were computed.", _prompt),
     ("prompt_tokens_cached", "Prompt tokens that were cached.", lambda metrics: metrics.reused_prompt_tokens),
     ("tokens_predicted", "Generated tokens.", lambda metrics: metrics.generated_tokens),

@@ -8,6 +8,7 @@ import anyio
 import orjson
 import pytest
 
+from engine import EngineMetrics
 from gateway.hub.errors import MISSING, HubError
 from gateway.hub.pulled import LIST
 from gateway.keys.key import Key, KeyLimits
@@ -18,6 +19,7 @@ from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.keys.memory_store import MemoryKeyStore
+from tests.gateway.metrics.scraped import scrape
 from tests.gateway.pulls_on_fakes import DIGEST, SIZE, Pulling, pulling
 
 pytestmark = pytest.mark.anyio
@@ -176,6 +178,23 @@ async def test_a_deleted_model_is_unloaded_and_its_files_are_gone(tmp_path: Path
         assert await names(gateway) == ["tiny:latest"]
         assert (await post(gateway.app, "/api/chat", {"model": MODEL})).status == 404
         assert (await delete(gateway)).status == 404
+
+
+async def test_the_sums_of_llama_server_do_not_fall_when_a_model_is_deleted(tmp_path: Path) -> None:
+    async def count_with(tokens: int) -> tuple[float, float]:
+        """Return the counts after a pull and the computation of so many tokens, and after the deletion."""
+        await pulled(gateway)
+        await post(gateway.app, "/v1/completions", {"model": MODEL, "prompt": "x"})
+        gateway.host.opener.engines[MODEL].metrics = EngineMetrics(generated_tokens=tokens)
+        before = await count()
+        await delete(gateway)
+        return before, await count()
+
+    async def count() -> float:
+        return scrape((await get(gateway.app, "/metrics")).content).value("llamacpp:tokens_predicted_total")
+
+    async with pulling(tmp_path) as gateway:
+        assert [await count_with(10), await count_with(3)] == [(10, 10), (13, 13)]
 
 
 async def test_requests_outlive_the_deletion_of_their_model(tmp_path: Path) -> None:
