@@ -14,11 +14,8 @@ logger = logging.getLogger(__name__)
 POLL = 5.0
 """Seconds between two looks at the files."""
 
-Stamp = tuple[tuple[int, int, int, int] | None, ...]
-"""Inode, times of change and size of each file; None for a file that is missing.
-
-Permissions that let the file be read at last change only the second time.
-"""
+Stamp = tuple[tuple[int, int, int] | None, ...]
+"""Inode, time of change and size of each file; None for a file that is missing."""
 
 
 class TlsError(Exception):
@@ -77,6 +74,7 @@ class Certificates:
         self._files = files
         self._read = self._seen = files.stamp()
         self._context = files.context()
+        self._failure = ""
         self._reloading = anyio.Lock()
 
     def current(self) -> ssl.SSLContext:
@@ -92,8 +90,8 @@ class Certificates:
     async def poll(self) -> None:
         """Read the files again if they have changed, and have been as they are since the last call.
 
-        So the certificate and the key of a new pair are read together. If the new files are of no use, that is logged
-        once, and the context stays.
+        So the certificate and the key of a new pair are read together. If the new files are of no use, the context
+        stays, and the reason is logged once. They are tried again: permissions may let them be read later.
         """
         stamp = await to_thread.run_sync(self._files.stamp)
         settled, self._seen = stamp == self._seen, stamp
@@ -101,7 +99,9 @@ class Certificates:
             try:
                 await self.reload()
             except TlsError as error:
-                logger.error("the certificate stays as it was: %s", error)  # noqa: TRY400 - no traceback: it is a file
+                if str(error) != self._failure:
+                    logger.error("the certificate stays as it was: %s", error)  # noqa: TRY400 - it is a file's fault
+                self._failure = str(error)
 
     async def reload(self) -> None:
         """Read the files again.
@@ -110,8 +110,9 @@ class Certificates:
             TlsError: A file is missing, or its content is of no use. The context stays.
         """
         async with self._reloading:
-            self._read = await to_thread.run_sync(self._files.stamp)
+            stamp = await to_thread.run_sync(self._files.stamp)
             self._context = await to_thread.run_sync(self._files.context)
+            self._read, self._failure = stamp, ""
         logger.info("the certificate was read again")
 
 
@@ -138,12 +139,12 @@ def _refuse_password() -> NoReturn:
     raise EncryptedKeyError
 
 
-def _stamp(path: Path) -> tuple[int, int, int, int] | None:
+def _stamp(path: Path) -> tuple[int, int, int] | None:
     try:
         status = path.stat()
     except OSError:
         return None
-    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _check(path: Path, flag: str, mark: str, content: str) -> None:

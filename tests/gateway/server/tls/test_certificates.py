@@ -1,5 +1,6 @@
 """Certificates: which files are of use, and when they are read again."""
 
+import errno
 import os
 import ssl
 from pathlib import Path
@@ -203,16 +204,24 @@ async def test_broken_files_are_logged_once_and_change_nothing(
     assert certificates.current() is not before
 
 
-async def test_a_file_with_new_permissions_is_read_again(tmp_path: Path) -> None:
+async def test_a_file_that_could_not_be_read_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, **_: object) -> str:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
     files = files_in(tmp_path)
     certificates = Certificates(files)
-    before, stamp = certificates.current(), files.stamp()
-    with anyio.fail_after(20):
-        while files.stamp() == stamp:  # the clock of the file system is coarse
-            files.certificate.chmod(0o640)
-            await anyio.lowlevel.checkpoint()
+    before = certificates.current()
+    replace(files, authority().issue_cert("new.example"))
+    with monkeypatch.context() as root:
+        root.setattr(Path, "read_text", refuse)
+        await polled(certificates)
+        await polled(certificates)
+    assert certificates.current() is before
     await polled(certificates)
     assert certificates.current() is not before
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
 async def test_a_reload_that_fails_keeps_the_context(tmp_path: Path) -> None:
