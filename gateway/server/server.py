@@ -162,13 +162,16 @@ async def next_client(listener: socket.socket) -> tuple[socket.socket, tuple[str
     that has reset its connection already, it has no address, and is passed over.
     """
     address: tuple[str, int] | None
+    failure = ""
     while True:
         try:
             sock, address = listener.accept()
         except BlockingIOError:
             await anyio.wait_readable(listener)
         except OSError as error:
-            logger.warning("cannot accept a client: %s", error)
+            if str(error) != failure:  # once, however long it lasts
+                logger.warning("cannot accept a client: %s", error)
+            failure = str(error)
             await anyio.sleep(ACCEPT_PAUSE)
         else:
             if address is not None:

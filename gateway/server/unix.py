@@ -5,6 +5,7 @@ import os
 import socket
 import stat
 import struct
+from contextlib import suppress
 from pathlib import Path
 
 from typing_extensions import override
@@ -43,11 +44,12 @@ class UnixListener(socket.socket):
 
     @override
     def close(self) -> None:
-        """Remove the file, unless it is another server's by now, and close the socket."""
+        """Remove the file, unless it is another server's by now or its folder refuses it, and close the socket."""
         if self._file is not None:
             (path, inode), self._file = self._file, None
             if _inode(path) == inode:
-                path.unlink(missing_ok=True)
+                with suppress(OSError):  # the next server replaces it
+                    path.unlink()
         super().close()
 
 

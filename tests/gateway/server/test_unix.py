@@ -1,5 +1,6 @@
 """Unix sockets: who may connect, who the clients are, and what becomes of the file."""
 
+import errno
 import os
 import socket
 from pathlib import Path
@@ -73,6 +74,20 @@ def test_the_file_is_removed_with_its_socket_and_no_other(tmp_path: Path) -> Non
         second.close()
         assert path.exists()
     first.close()
+
+
+def test_a_folder_that_refuses_the_removal_does_not_keep_the_socket_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, **_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    listener = UnixListener(tmp_path / "socket")
+    with monkeypatch.context() as folder:
+        folder.setattr(Path, "unlink", refuse)
+        listener.close()
+    assert listener.fileno() == -1
+    UnixListener(tmp_path / "socket").close()
 
 
 def test_the_file_of_a_dead_server_is_replaced(tmp_path: Path) -> None:
