@@ -31,6 +31,8 @@ class Machine(RuleBasedStateMachine):
         self.stranded: set[Ticket] = set()
         """Requests whose process failed while they used it, and that have not left."""
         self.served_since_load = dict.fromkeys(MODELS, 0)
+        self.replaced: set[str] = set()
+        """Models whose processes have an old file."""
 
     def decide(self) -> None:
         for action in self.policy.decide(self.now):
@@ -43,11 +45,12 @@ class Machine(RuleBasedStateMachine):
                 case Unload(model):
                     assert all(ticket.model != model for ticket in self.using - self.stranded), "unloaded in use"
                     assert self.processes[model] in {"loads", "serves"}
-                    if self.processes[model] == "serves":
+                    if self.processes[model] == "serves" and model not in self.replaced:
                         assert self.served_since_load[model], "unloaded before it has served any"
                     self.processes[model] = "ends"
                 case Grant(ticket):
                     assert self.processes[ticket.model] == "serves"
+                    assert ticket.model not in self.replaced, "served by an old file"
                     del self.waiting[ticket]
                     self.using.add(ticket)
                     self.served_since_load[ticket.model] += 1
@@ -75,6 +78,13 @@ class Machine(RuleBasedStateMachine):
         self.policy.leave(ticket, self.now)
         self.decide()
 
+    @rule(model=models)
+    def replace_file(self, model: str) -> None:
+        if model in self.processes:
+            self.replaced.add(model)
+        self.policy.replace(model, Memory(1))
+        self.decide()
+
     @rule(seconds=st.floats(0.1, 10))
     def wait(self, seconds: float) -> None:
         self.now += seconds
@@ -86,6 +96,7 @@ class Machine(RuleBasedStateMachine):
             case "loads" | "serves" if fails:
                 self.stranded |= {ticket for ticket in self.using if ticket.model == model}
                 del self.processes[model]
+                self.replaced.discard(model)
                 self.policy.failed(model, "It broke.", self.now)
             case "loads":
                 self.processes[model] = "serves"
@@ -93,6 +104,7 @@ class Machine(RuleBasedStateMachine):
                 self.policy.loaded(model, Memory(1), self.now)
             case "ends":
                 del self.processes[model]
+                self.replaced.discard(model)
                 self.policy.unloaded(model)
         self.decide()
 
