@@ -42,7 +42,7 @@ class ServerLimits:
     The default exceeds the 5 s after which httpx drops an idle connection, so that the client closes first.
     """
     write_timeout: float = 20.0
-    """Seconds that the kernel may take to accept one write. After them the client counts as gone."""
+    """Seconds that the kernel may take to accept 64 KiB, or a smaller write. After them the client counts as gone."""
     linger: float = 2.0
     """Seconds for which a connection that the server closes is still read.
 

@@ -4,6 +4,7 @@ import contextlib
 import socket
 import struct
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -11,6 +12,8 @@ import anyio.lowlevel
 from gateway.middleware.patience import Clock, Patience, PatienceError
 
 RECEIVE_SIZE = 64 * 1024
+SENT_IN_TIME = 64 * 1024
+"""Bytes that the kernel must accept within the write timeout, so that a large send has more time than a small one."""
 SENDS_PER_YIELD = 16
 """Number of sends without a wait, after which the task yields to others."""
 _CLOSED_BY_PEER = {7, 8, 9}
@@ -29,7 +32,7 @@ TCP_OPTIONS = {
 
 
 class StalledError(Exception):
-    """The peer did not read for longer than the write timeout."""
+    """The peer did not read enough within the write timeout."""
 
 
 class Transport:
@@ -145,16 +148,17 @@ class Transport:
             return 0
 
     async def _flush(self) -> None:
-        patience = Patience(self._write_timeout, self._clock)
         try:
             with contextlib.suppress(anyio.ClosedResourceError):
-                await patience.wait(self._write_unsent)
+                while self._unsent and not self.closed:
+                    left = max(len(self._unsent) - SENT_IN_TIME, 0)
+                    await Patience(self._write_timeout, self._clock).wait(partial(self._write_down_to, left))
         except PatienceError as error:
             raise StalledError from error
 
-    async def _write_unsent(self) -> None:
+    async def _write_down_to(self, left: int) -> None:
         async with self._flushing:
-            while self._unsent and not self.closed:
+            while len(self._unsent) > left and not self.closed:
                 await anyio.wait_writable(self._sock)
                 del self._unsent[: self._pass_on(self._unsent)]
 

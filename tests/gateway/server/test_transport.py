@@ -7,7 +7,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from gateway.server.transport import StalledError, Transport
+from gateway.server.transport import SENT_IN_TIME, StalledError, Transport
 
 pytestmark = pytest.mark.anyio
 
@@ -66,6 +66,22 @@ async def test_bytes_stay_in_order_when_the_peer_is_slow(sockets: tuple[socket.s
             tasks.start_soon(transport.send, b"second")
             await anyio.lowlevel.checkpoint()
             assert await drain(peer, len(MUCH) + 6) == MUCH + b"second"
+
+
+async def test_a_peer_that_goes_on_reading_has_time_for_a_large_send(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
+    ours, peer = sockets
+    now, timeout = 0.0, 0.001
+    transport = Transport(ours, timeout, lambda: now)
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(transport.send, MUCH)
+            received = b""
+            while len(received) < len(MUCH):
+                received += await drain(peer, min(2 * SENT_IN_TIME, len(MUCH) - len(received)))
+                now += 0.6 * timeout
+    assert received == MUCH
 
 
 async def test_a_cancelled_send_still_delivers_all_its_bytes(sockets: tuple[socket.socket, socket.socket]) -> None:
