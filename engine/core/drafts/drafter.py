@@ -36,15 +36,15 @@ class NgramDrafter:
     def discard(self, tokens: list[int], count: int) -> None:
         """Expect so many tokens less from the next call on. `tokens` extend those of the last one.
 
-        Discarded tokens can still be repeated.
+        Discarded tokens can still be repeated. The rest of the last draft is not compared any more.
         """
         self._read(tokens)
         self._ahead += count
+        self._draft = []
 
     def _read(self, tokens: list[int]) -> None:
         drawn = tokens[len(self._text) - self._ahead :]
-        if self._draft:
-            self._compare(drawn)
+        self._compare(drawn)
         self._text += drawn
         self._index()
 

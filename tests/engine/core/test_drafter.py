@@ -59,6 +59,34 @@ def test_the_acceptance_rate_follows_the_drawn_tokens_whether_or_not_a_draft_was
     assert drafter.acceptance_rate < rates[-1]
 
 
+def test_what_follows_a_wrong_guess_does_not_count() -> None:
+    drafter = NgramDrafter([])
+    tokens = [1, 2, 3, 1, 2, 3]
+    assert drafter.draft(tokens, 4) == [1, 2, 3, 1]
+    drafter.draft([*tokens, 9, 2, 3, 1], 4)
+    assert drafter.acceptance_rate == 0, "it could not have been accepted"
+
+
+def test_discarded_tokens_can_still_be_repeated_whether_or_not_they_were_indexed() -> None:
+    drafter = NgramDrafter([])
+    tokens = [1, 2, 3, 4, 5, 6]
+    drafter.draft(tokens, 3)
+    tokens += [7, 8, 9]
+    drafter.discard(tokens, 7)
+    assert drafter.draft([1, 9, 2, 3, 4], 3) == [5, 6, 7]
+
+
+def test_a_draft_is_compared_once_also_where_tokens_are_discarded_before_the_next_one() -> None:
+    drafter = NgramDrafter([])
+    tokens = [1, 2, 3, 1, 2, 3]
+    assert drafter.draft(tokens, 4) == [1, 2, 3, 1]
+    tokens += [1, 2]
+    drafter.discard(tokens, 2)
+    rate = drafter.acceptance_rate
+    drafter.draft([*tokens[:1], *tokens[3:], 3], 4)
+    assert drafter.acceptance_rate == rate > 0, "the next token was right"
+
+
 def test_tokens_without_a_draft_leave_the_acceptance_rate() -> None:
     drafter = NgramDrafter([])
     tokens = [1, 2, 3, 1, 2, 3]
