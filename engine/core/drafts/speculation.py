@@ -86,7 +86,7 @@ class Speculator:
 
         Not the step that computes the end of a prompt where that is a checkpoint: its state is saved after the step.
         """
-        if not self._traits.max_draft or any(row.pending > 1 for row in rows):
+        if not self._traits.max_draft:
             return False
         if self._traits.needs_checkpoints and any(row.unread for row in rows):
             return False

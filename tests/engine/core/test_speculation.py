@@ -212,20 +212,6 @@ def test_only_a_sequence_that_runs_alone_has_drafts_that_take_their_step_with_th
     assert finished(made, keys[1]).accepted > 0
 
 
-@pytest.mark.parametrize(("rate", "drafts"), [(0.3, False), (0.5, False), (0.95, True)])
-def test_drafts_that_take_their_step_with_them_must_be_accepted_more_often(rate: float, drafts: bool) -> None:
-    """A step of 2 rows takes a quarter longer than one without a draft, one of 16 three times as long."""
-    speculator = Speculator(replace(FakeModel().traits, drops_steps=True))
-    row = Sequence(request("p"), 0, [1, 2, 3, 4, 1, 2, 3], 1000)
-    row.computed = len(row.tokens) - 1
-    row.drafter = drafter = AlwaysDrafting([])
-    drafter.acceptance_rate = rate
-    for rows, seconds in ((1, 1.0), (2, 1.25), (4, 1.6), (8, 2.2), (16, 3.0)):
-        speculator.observe(rows, seconds, drawn=1, accepted=0)
-    assert any(speculator.draft([row], alone=True)) == drafts
-    assert not any(speculator.draft([row], alone=False))
-
-
 @pytest.mark.parametrize("only_neighbours", [True, False])
 def test_rows_apart_have_no_drafts_where_only_neighbours_may(only_neighbours: bool) -> None:
     speculator = Speculator(replace(FakeModel().traits, has_state=only_neighbours))
