@@ -6,14 +6,15 @@ from itertools import groupby
 import pytest
 
 from engine.core.budget import LARGEST
-from engine.core.planner import chunk_of
+from engine.core.planner import chunk_of, first_parts
 from engine.core.scheduler import Scheduler
+from engine.core.sequence import Sequence
 from engine.core.step import StepPlan, StepResult
 from engine.events import Finished
 from engine.llama.memory.parameters import BATCH_ROWS
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
-from tests.engine.driver import Driver
+from tests.engine.driver import Driver, request
 
 TILE = 64
 
@@ -35,11 +36,32 @@ def chunks(driver: Driver) -> list[list[tuple[int, int]]]:
         (2000, 64, 80, 80),
         (2000, 64, 64, 16),  # the model allows no more
         (2000, 256, 320, 272),
+        (2088, 256, 320, 232),  # as fast as the next ones, which stay whole tiles
         (2000, 48, 60, 48),
     ],
 )
 def test_a_chunk_leaves_whole_tiles(tokens: int, budget: int, most: int, chunk: int) -> None:
     assert chunk_of(tokens, budget, most, TILE) == chunk
+
+
+@pytest.mark.parametrize(
+    ("waiting", "shared", "taken"),
+    [
+        ([80], 1000, [80]),
+        ([81], 1000, [17]),
+        ([64, 10], 1000, [64]),
+        ([40, 40], 1000, [40, 40]),
+        ([40, 41, 16], 1000, [40, 16]),
+        ([40, 1, 1, 1], 1000, [40, 1, 1]),  # each takes the room of a weight pass
+        ([40, 16], 40, [40]),
+        ([40, 16], 56, [40, 16]),
+        ([80, 16], 40, [80]),
+    ],
+)
+def test_a_step_takes_whole_parts_as_long_as_they_fit(waiting: list[int], shared: int, taken: list[int]) -> None:
+    sequence = Sequence(request(), 0, [1], 1)
+    parts = [(sequence, tokens) for tokens in waiting]
+    assert [tokens for _, tokens in first_parts(parts, 64, 80, TILE, shared)] == taken
 
 
 def test_a_long_prompt_beside_a_stream_is_computed_in_tiles_and_its_odd_part_first() -> None:
@@ -173,6 +195,27 @@ def test_prompts_that_take_longer_than_decode_steps_have_steps_of_their_own(
     while any(key in driver.scheduler for key in keys):
         driver.step()
     assert [len(step) for step in chunks(driver)[1:]] == [prompts_of_step] * (4 // prompts_of_step)
+
+
+def test_the_prompts_of_one_request_share_a_step_where_no_other_waits_for_it() -> None:
+    model = tiled(slots=8)
+    driver = Driver(model, Weightless(model, decode=0.0))
+    driver.scheduler = Scheduler(driver.ledger, step_target=60.0, queue_limit=8)
+    driver.add("measured" * 8, max_tokens=5)
+    driver.drain()
+    driver.add(*(letter * 200 for letter in "abcd"), max_tokens=1)
+    driver.drain()
+    assert [len(step) for step in chunks(driver)[1:]] == [4]
+
+
+def test_equal_chunks_are_computed_in_neighbouring_slots() -> None:
+    driver = Driver(tiled(slots=8))
+    keys = [driver.add(letter * 30, max_tokens=1) for letter in "abcde"]
+    driver.step(during=lambda: driver.cancel(keys[3]))
+    plan = driver.step()
+    assert plan is not None
+    assert [chunk.count for chunk in plan.chunks] == [30, 30]
+    assert len(list(plan.weight_passes())) == 1, "the last one has moved beside the other"
 
 
 class Instant(FakeRunner):
