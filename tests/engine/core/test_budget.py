@@ -47,6 +47,25 @@ def test_a_chunk_below_the_efficient_size_is_not_cut(smallest: int, tokens: int)
     assert budget.tokens(hurried=True) == tokens
 
 
+def test_steps_for_which_others_wait_share_the_target() -> None:
+    budget = PromptBudget(1.0, smallest=16)
+    budget.observe(100, 1.0)
+    assert [budget.tokens(hurried=True, steps=steps) for steps in (1, 2, 4, 100)] == [100, 50, 25, 16]
+
+
+def test_a_pass_has_whole_tiles() -> None:
+    budget = PromptBudget(1.0, smallest=32, tile=32)
+    budget.observe(100, 1.0)
+    assert budget.tokens(hurried=True) == 96
+
+
+def test_no_pass_exceeds_a_call_also_where_that_is_less_than_what_is_efficient() -> None:
+    budget = PromptBudget(1.0, smallest=64, largest=48)
+    assert budget.tokens(hurried=True) == 48
+    budget.observe(48, 1.0)
+    assert (budget.tokens(hurried=True), budget.tokens(hurried=False)) == (48, 48)
+
+
 def test_a_fast_machine_computes_as_much_as_a_call_takes() -> None:
     budget = PromptBudget(0.25)
     budget.observe(512, 0.001)

@@ -65,6 +65,17 @@ def test_a_row_that_asks_for_drafts_does_not_ask_for_its_neighbours() -> None:
     assert Speculator(FakeModel().traits).draft(rows) == [(), ()], "it is not known yet how long a step takes"
 
 
+@pytest.mark.parametrize("needs_checkpoints", [True, False])
+def test_the_end_of_a_prompt_that_is_a_checkpoint_has_no_drafts(needs_checkpoints: bool) -> None:
+    """The state is saved after the step, and would be that of the draft tokens."""
+    speculator = Speculator(FakeModel(can_trim=not needs_checkpoints, max_draft=3).traits)
+    (row,) = drafting(1, speculative=True)
+    assert any(speculator.draft([row], alone=True)) is not needs_checkpoints
+    row.advance(1, 0.0)
+    row.tokens.append(ord("a"))
+    assert any(speculator.draft([row], alone=True))
+
+
 def test_where_a_rejection_takes_its_step_no_draft_is_padded() -> None:
     speculator = Speculator(replace(FakeModel().traits, drops_steps=True))
     (row,) = drafting(1, speculative=True)

@@ -64,6 +64,11 @@ def test_a_step_takes_whole_parts_as_long_as_they_fit(waiting: list[int], shared
     assert [tokens for _, tokens in first_parts(parts, 64, 80, TILE, shared)] == taken
 
 
+def test_a_part_is_not_cut_for_a_short_rest_also_where_a_tile_is_larger_than_the_step() -> None:
+    sequence = Sequence(request(), 0, [1], 1)
+    assert first_parts([(sequence, 80)], 64, 80, 128, 1000) == [(sequence, 80)]
+
+
 def test_a_long_prompt_beside_a_stream_is_computed_in_tiles_and_its_odd_part_first() -> None:
     driver = Driver(tiled())
     driver.add("a", max_tokens=100)

@@ -108,12 +108,16 @@ def test_a_pass_scores_a_few_rows_and_a_lone_prompt_takes_no_more_passes_than_th
     assert SCORED_AT_ONCE == 64
 
 
-@pytest.mark.parametrize(("length", "most"), [(200, SCORED_AT_ONCE), (20, 3 * 21)])
-def test_many_prompts_share_the_rows_that_score(length: int, most: int) -> None:
-    driver = Driver(FakeModel(slots=16))
+@pytest.mark.parametrize(
+    ("length", "most", "chunk"),
+    [(200, SCORED_AT_ONCE, 64), (20, 3 * 21, 64), (200, SCORED_AT_ONCE, 256), (20, SCORED_AT_ONCE, 256)],
+)
+def test_many_prompts_share_the_rows_that_score(length: int, most: int, chunk: int) -> None:
+    driver = Driver(FakeModel(slots=16, min_prefill_chunk=chunk))
     keys = [driver.add(f"{i:02}" + PROMPT[:length], **ASKED) for i in range(16)]
     driver.drain()
     assert max(scored(driver)) == most
+    assert all(part.count for plan in driver.plans for part in plan.chunks), "a prompt without room has no part"
     for i, key in enumerate(keys):
         check(driver, key, f"{i:02}" + PROMPT[:length])
 
