@@ -37,8 +37,10 @@ def command_for(module: str) -> list[str]:
     return [sys.executable, "-P", "-c", start]
 
 
-def describe_exit(code: int) -> str:
-    """Return an exit code as a sentence. Negative codes are signals, as in `subprocess`."""
+def describe_exit(code: int | None) -> str:
+    """Return an exit code as a sentence. Negative codes are signals, as in `subprocess`; None is an unknown one."""
+    if code is None:
+        return "The engine process cannot be killed."
     if code >= 0:
         return f"The engine process exited with code {code}."
     try:
@@ -131,14 +133,15 @@ class EngineProcess:
 
     def kill(self) -> None:
         """Kill the child, if it has not exited."""
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                self._process.kill()
+        with suppress(ProcessLookupError):
+            self._process.kill()
 
-    async def end(self, drain_timeout: float, kill_timeout: float) -> None:
+    async def end(self, drain_timeout: float, kill_timeout: float) -> int | None:
         """Close the child's stdin, which ends it; kill it after so many seconds. Shielded from cancellation.
 
         A process that is blocked in a driver survives even a kill. It is abandoned after further seconds.
+
+        Returns the exit code, negative for a signal; None if the process was abandoned.
         """
         with anyio.CancelScope(shield=True):
             self._stdin.close()
@@ -152,10 +155,7 @@ class EngineProcess:
                 logger.error("engine process %d cannot be killed", self.pid)
             else:
                 await self._process.aclose()
-
-    async def exited(self) -> int:
-        """Wait until the child has exited and return its exit code, negative for a signal."""
-        return await self._process.wait()
+        return self._process.returncode
 
     async def _drain(self) -> None:
         """Read stdout to its end, so that the child does not block on a full pipe, and wait for the exit."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import anyio
+import anyio.lowlevel
 
 from engine.client.download import DOWNLOADING, Download, obtain
 from engine.client.exchange import Exchange
@@ -164,8 +165,8 @@ class Supervisor:
             self._process = None
             ready = 0.0 if session.ready_at is None else self._clock() - session.ready_at
             self._disconnect()
-            await process.end(self.limits.drain_timeout, self.limits.kill_timeout)
-        code = await process.exited()
+            code = await process.end(self.limits.drain_timeout, self.limits.kill_timeout)
+        await anyio.lowlevel.checkpoint()  # it ends here if it was stopped meanwhile
         if self.model is None and self._config.repack is not False and code in _CRASHES:
             self._disable_repack(code)
             return True
@@ -267,13 +268,13 @@ class Supervisor:
         if self.model is None and (self._repack_crashed or model.repacked):
             self._repack_cache.record(works=not self._repack_crashed)
         self.model = model
-        session.ready_at = session.progress_at = now
+        session.ready_at = now
         self._loading.end(anyio.current_time())
         self._post(EngineState.READY, "The model is loaded.", progress=1.0)
         self.exchange.connect(session.process.send)
         self.queries.connect(session.process.send)
 
-    def _disable_repack(self, code: int) -> None:
+    def _disable_repack(self, code: int | None) -> None:
         self._config = replace(self._config, repack=False)
         self._repack_crashed = True
         logger.warning(

@@ -47,6 +47,7 @@ class Scripted:
         restarts: bool = True,
         clock: Callable[[], float] = anyio.current_time,
         download: Download | None = None,
+        repack: bool | None = None,
         **limits: float,
     ) -> AsyncIterator[Engine]:
         """Start an engine with a child that loads as scripted. On exit, no process may remain, not even a zombie.
@@ -57,8 +58,9 @@ class Scripted:
         command = [*command_for("tests.engine.client.scripted_child"), str(self.journal), load]
         supervision = Supervision(**{"backoff_first": wait, "answer_timeout": FOREVER, **limits})
         with anyio.fail_after(GUARD):
+            config = EngineConfig(model="/folder/m", repack=repack)
             async with open_engine(
-                EngineConfig(model="/folder/m"), command=command, limits=supervision, clock=clock, download=download
+                config, command=command, limits=supervision, clock=clock, download=download
             ) as engine:
                 if ready:
                     await engine.ready()

@@ -3,19 +3,17 @@
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import cast
 
 import anyio
 import pytest
 
 from engine import Busy, EngineConfig, EngineFault, EngineState, LoadError, Supervision, Unavailable, open_engine
-from engine.client.process import EngineProcess, describe_exit
+from engine.client.process import EngineProcess, command_for, describe_exit
 from engine.client.repack_cache import RepackCache
-from engine.client.supervisor import Supervisor, _Session
-from engine.protocol.messages import Working
+from engine.client.supervisor import Supervisor
 from tests.engine.client.harness import FOREVER, GUARD, Scripted, ask, text, until
 
 pytestmark = pytest.mark.anyio
@@ -115,6 +113,12 @@ async def test_only_the_first_start_pays_for_a_crash(scripted: Scripted) -> None
     assert starts == ["configure repack=None", "configure repack=False", "configure repack=False"]
 
 
+async def test_a_recorded_crash_does_not_change_what_the_user_asked_for(scripted: Scripted) -> None:
+    RepackCache().record(works=False)
+    async with scripted.open(repack=True):
+        assert scripted.count("configure repack=True") == 1
+
+
 async def test_a_start_that_repacked_weights_is_remembered_until_one_crashes(scripted: Scripted) -> None:
     async with scripted.open():
         assert RepackCache().works() is True
@@ -134,6 +138,30 @@ async def test_a_process_that_cannot_be_started_is_an_error(tmp_path: Path) -> N
         async with open_engine(EngineConfig(model="m"), command=[str(tmp_path / "nothing")]) as engine:
             with pytest.raises(LoadError, match="cannot be started"):
                 await engine.ready()
+
+
+async def test_a_process_that_cannot_be_started_again_is_tried_until_it_can(scripted: Scripted, tmp_path: Path) -> None:
+    program, command = tmp_path / "program", command_for("tests.engine.client.scripted_child")
+    script = f'#!/bin/sh\nexec {command[0]} "$@"\n'
+    program.write_text(script)
+    program.chmod(0o700)
+    limits = Supervision(backoff_first=0.01)
+    with anyio.fail_after(GUARD):
+        async with open_engine(
+            EngineConfig(model="m"), command=[str(program), *command[1:], str(scripted.journal), "ok"], limits=limits
+        ) as engine:
+            await engine.ready()
+            program.unlink()
+            os.kill(scripted.pids()[-1], signal.SIGKILL)
+            status = engine.status
+            while "cannot be started" not in status.detail or status.restarts < 3:
+                status = await engine.status_changed(status)
+            assert status.state is EngineState.RESTARTING
+            (tmp_path / "new").write_text(script)
+            (tmp_path / "new").chmod(0o700)
+            (tmp_path / "new").rename(program)
+            await engine.ready()
+            assert await text(engine, SERVES) == "well"
 
 
 async def test_a_load_error_raised_through_the_engine_is_no_group(scripted: Scripted) -> None:
@@ -157,12 +185,29 @@ async def test_a_process_that_dies_is_replaced_and_the_next_request_served(scrip
     assert scripted.count("cancel") == 0
 
 
-async def test_a_restarting_engine_cannot_be_inspected_and_its_status_has_the_reason(scripted: Scripted) -> None:
+async def test_as_many_requests_wait_for_an_engine_as_it_has_slots_and_places_in_its_queue() -> None:
+    exchange = Supervisor(EngineConfig(model="m", slots=2, queue_limit=3), [], Supervision()).exchange
+    exchange.connect(lambda _message: None)
+    exchange.disconnect()
+    for _ in range(5):
+        exchange.open(ask(SERVES), None)
+    with pytest.raises(Busy):
+        exchange.open(ask(SERVES), None)
+
+
+async def test_a_restarting_engine_cannot_be_inspected_and_its_status_has_the_reason(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def start(_command: Sequence[str]) -> EngineProcess:
+        pytest.fail("a process was started before its time")
+
     async with scripted.open(restarts=False) as engine:
+        monkeypatch.setattr(EngineProcess, "start", start)
         os.kill(scripted.pids()[-1], signal.SIGKILL)
         status = await until(engine, EngineState.RESTARTING)
         while "SIGKILL" not in status.detail:
             status = await engine.status_changed(status)
+        await anyio.wait_all_tasks_blocked()
         assert engine.metrics is None
         assert engine.model is not None
         with pytest.raises(Unavailable, match="SIGKILL") as caught:
@@ -221,11 +266,14 @@ async def test_leaving_while_the_engine_restarts_sends_it_nothing(
     assert vars(line)["phase"] == "restarting"
 
 
-@pytest.mark.parametrize(("script", "waits"), [(SERVES, [0.01] * 3), ("", [0.01, 0.02, 0.04])])
+@pytest.mark.parametrize(
+    ("script", "healthy_after", "waits"),
+    [(SERVES, FOREVER, [0.01] * 3), ("", FOREVER, [0.01, 0.02, 0.04]), ("", 1e-9, [0.01] * 3)],
+)
 async def test_the_wait_before_a_restart_grows_only_while_no_engine_works(
-    scripted: Scripted, caplog: pytest.LogCaptureFixture, script: str, waits: list[float]
+    scripted: Scripted, caplog: pytest.LogCaptureFixture, script: str, healthy_after: float, waits: list[float]
 ) -> None:
-    async with scripted.open() as engine:
+    async with scripted.open(healthy_after=healthy_after) as engine:
         for _ in waits:
             if script:
                 await text(engine, script)
@@ -237,11 +285,15 @@ async def test_the_wait_before_a_restart_grows_only_while_no_engine_works(
     assert lost == waits
 
 
-async def test_work_of_the_intake_is_progress() -> None:
-    supervisor = Supervisor(EngineConfig(model="m"), [], Supervision())
-    session = _Session(process=cast("EngineProcess", None), progress_at=10, ready_at=10)
-    supervisor._receive(session, Working(), now=50, last=True)
-    assert session.progress_at == 50
+async def test_the_counters_of_an_engine_go_on_with_its_next_process(scripted: Scripted) -> None:
+    async with scripted.open() as engine:
+        for steps in (2, 4):
+            assert await text(engine, SERVES) == "well"
+            assert engine.telemetry.metrics.steps == steps
+            os.kill(scripted.pids()[-1], signal.SIGKILL)
+            await until(engine, EngineState.RESTARTING)
+            assert (engine.telemetry.metrics.steps, engine.telemetry.metrics.slots) == (steps, 0)
+            await engine.ready()
 
 
 async def test_a_load_error_after_a_ready_engine_is_retried(scripted: Scripted) -> None:
@@ -346,74 +398,6 @@ async def test_a_query_in_flight_ends_with_the_engine(scripted: Scripted) -> Non
         os.kill(scripted.pids()[-1], signal.SIGKILL)
 
 
-async def test_an_engine_that_finishes_no_step_is_killed_and_replaced(scripted: Scripted) -> None:
-    states: list[EngineState] = []
-
-    async def watch() -> None:
-        status = engine.status
-        while True:
-            status = await engine.status_changed(status)
-            states.append(status.state)
-
-    async with scripted.open(stall_timeout=0.5) as engine, anyio.create_task_group() as group:
-        group.start_soon(watch)
-        with pytest.raises(EngineFault, match="died"):
-            await text(engine, "accept; start; hang")
-        await engine.ready()
-        assert await text(engine, SERVES) == "well"
-        group.cancel_scope.cancel()
-    served = [state for state in states if state is not EngineState.RESTARTING]
-    assert served == [EngineState.STALLED, EngineState.READY] * 2
-
-
-async def test_answers_of_an_engine_that_finishes_no_step_do_not_hide_it(scripted: Scripted) -> None:
-    async def ask_on() -> None:
-        while True:
-            await engine.inspect()
-
-    async with scripted.open(stall_timeout=0.5) as engine, anyio.create_task_group() as group:
-        group.start_soon(_told_unavailable, ask_on)
-        with pytest.raises(EngineFault, match="died"):
-            await text(engine, "accept; start; wait")
-        assert engine.status.restarts >= 1
-        group.cancel_scope.cancel()
-
-
-async def test_an_engine_may_say_that_its_intake_works(scripted: Scripted) -> None:
-    async with scripted.open() as engine:
-        assert await text(engine, f"work; {SERVES}") == "well"
-        assert engine.status.restarts == 0
-
-
-async def test_an_unanswered_cancel_counts_as_work_for_the_stall_timeout(scripted: Scripted) -> None:
-    async with scripted.open(stall_timeout=0.5, answer_timeout=0.0) as engine:
-        async with engine.generate(ask("accept; on-cancel ignore; wait")):
-            pass
-        await until(engine, EngineState.STALLED)
-
-
-async def test_time_in_which_the_clock_stands_still_is_no_stall_of_the_engine(scripted: Scripted) -> None:
-    """The gateway's clock stands still while its own event loop is held up."""
-    time = 0.0
-    async with (
-        scripted.open(stall_timeout=0.01, clock=lambda: time) as engine,
-        engine.generate(ask("accept; start; wait")),
-    ):
-        with anyio.move_on_after(0.2):
-            await engine.status_changed()
-        assert engine.status.restarts == 0
-        time = 1.0
-        await until(engine, EngineState.STALLED)
-
-
-async def test_an_idle_engine_is_left_alone(scripted: Scripted) -> None:
-    async with scripted.open(stall_timeout=0.01) as engine:
-        with anyio.move_on_after(0.2):
-            await engine.status_changed()
-        assert engine.status.state is EngineState.READY
-        assert len(scripted.pids()) == 1
-
-
 @pytest.mark.parametrize("verb", ["garbage; wait", "exit 0", "die SIGABRT"])
 async def test_an_engine_that_sends_garbage_or_closes_its_pipe_is_replaced(scripted: Scripted, verb: str) -> None:
     async with scripted.open() as engine:
@@ -453,7 +437,9 @@ async def test_shutdown_works_while_waiting_for_a_restart(scripted: Scripted) ->
     async with scripted.open(restarts=False) as engine:
         os.kill(scripted.pids()[-1], signal.SIGKILL)
         await until(engine, EngineState.RESTARTING)
-    assert engine.status.state is EngineState.STOPPED
+        while not engine.status.restarts:
+            await engine.status_changed()
+    assert (engine.status.state, engine.status.restarts) == (EngineState.STOPPED, 1)
 
 
 async def test_a_cancelled_owner_still_ends_the_process(scripted: Scripted) -> None:
