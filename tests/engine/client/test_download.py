@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from engine import EngineConfig, EngineState, LoadError, Unavailable
+from engine.client.repack_cache import RepackCache
 from tests.engine.client.harness import FOREVER, Scripted, text
 
 pytestmark = pytest.mark.anyio
@@ -43,6 +44,7 @@ async def test_a_download_is_a_state_with_progress_and_the_process_starts_after_
         download.report(0.25)
         assert (engine.status.state, engine.status.progress) == (EngineState.DOWNLOADING, 0.5)
         assert engine.status.detail == "The model is being downloaded."
+        assert engine.seconds_to_ready is not None
         assert [engine.file] == [None]
         assert not scripted.journal.exists()
         with pytest.raises(Unavailable, match="being downloaded"):
@@ -53,6 +55,14 @@ async def test_a_download_is_a_state_with_progress_and_the_process_starts_after_
         assert await scripted.saw(engine, "level debug") == 1
         assert await text(engine, "accept; say well; finish") == "well"
     assert scripted.count("configure") == 1
+
+
+async def test_a_recorded_crash_counts_for_a_model_that_is_downloaded(scripted: Scripted) -> None:
+    RepackCache().record(works=False)
+    download = HeldDownload()
+    download.complete.set()
+    async with scripted.open(download=download):
+        assert scripted.count("configure repack=False") == 1
 
 
 async def test_a_download_that_fails_is_a_model_that_cannot_be_loaded(scripted: Scripted) -> None:
