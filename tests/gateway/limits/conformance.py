@@ -95,6 +95,33 @@ async def tokens_are_reserved_while_a_request_runs_and_then_settled(bench: Bench
     assert dict(rate_limit_headers(key, bench.limiter))[b"x-ratelimit-remaining-tokens"] == b"75"
 
 
+async def the_headers_count_the_request_itself(bench: Bench) -> None:
+    key = key_with(requests_per_minute=3, tokens_per_minute=100)
+    async with bench.opened(key, 30) as reservation:
+        assert left_per_minute(key, bench) == (2, 70)
+        reservation.correct(50)
+        await bench.settled()
+        assert left_per_minute(key, bench) == (2, 50)
+    await bench.settled()
+    assert left_per_minute(key, bench) == (2, 100)
+
+
+def left_per_minute(key: Key, bench: Bench) -> tuple[int, int]:
+    """Return the requests and the tokens that remain, as the headers say it."""
+    headers = dict(rate_limit_headers(key, bench.limiter))
+    return int(headers[b"x-ratelimit-remaining-requests"]), int(headers[b"x-ratelimit-remaining-tokens"])
+
+
+async def a_bound_beyond_what_can_be_stored_is_a_large_one(bench: Bench) -> None:
+    key = key_with(tokens_per_day=1000)
+    async with bench.opened(key, 10**30, prompt_tokens=3) as reservation:
+        reservation.correct(10**30)
+        await bench.settled()
+        assert await bench.left(key, 1000) == 0
+    await bench.settled()
+    assert await bench.left(key, 1000) == 997
+
+
 async def a_bound_beyond_a_limit_is_admitted_alone(bench: Bench) -> None:
     key = key_with(tokens_per_minute=100, tokens_per_day=500, tokens_per_month=700)
     async with bench.opened(key, 10_000):
@@ -229,6 +256,15 @@ async def tokens_of_a_request_that_outlives_the_refill_are_not_given_back_twice(
     await bench.use(key, 600)
 
 
+async def tokens_that_have_been_refilled_are_not_given_back_from_those_of_others(bench: Bench) -> None:
+    key = key_with(tokens_per_minute=600)
+    async with bench.opened(key, 300):
+        bench.clock.advance(30)
+        await bench.use(key, 300, prompt_tokens=300)
+    await bench.settled()
+    assert (await bench.refusal(key, 301)).param == "tokens_per_minute"
+
+
 async def a_month_is_one_of_the_calendar(bench: Bench) -> None:
     key = key_with(tokens_per_month=100)
     await bench.use(key, 0, prompt_tokens=100)
@@ -244,6 +280,8 @@ CASES: tuple[Case, ...] = (
     the_request_after_the_last_one_of_a_minute_waits_for_the_refill,
     a_refused_request_counts_for_nothing,
     tokens_are_reserved_while_a_request_runs_and_then_settled,
+    the_headers_count_the_request_itself,
+    a_bound_beyond_what_can_be_stored_is_a_large_one,
     a_bound_beyond_a_limit_is_admitted_alone,
     the_counted_prompt_replaces_the_estimate,
     the_counted_prompt_replaces_what_the_estimate_reserves_of_budgets,
@@ -259,5 +297,6 @@ CASES: tuple[Case, ...] = (
     keys_do_not_affect_each_other,
     a_failed_request_gives_back_what_it_holds,
     tokens_of_a_request_that_outlives_the_refill_are_not_given_back_twice,
+    tokens_that_have_been_refilled_are_not_given_back_from_those_of_others,
     a_month_is_one_of_the_calendar,
 )

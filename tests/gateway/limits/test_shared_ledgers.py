@@ -1,0 +1,162 @@
+"""Ledgers in PostgreSQL over time: leases, periods, and a clock that goes back."""
+
+import time
+from collections.abc import Iterator
+
+import psycopg
+import psycopg.errors
+import pytest
+
+from gateway.limits.shared_limiter import SharedLimiter
+from gateway.limits.shared_schema import RENEW
+from gateway.storage.postgres import PostgresDatabase
+from tests.gateway.limits.conformance import DAY, Bench
+from tests.gateway.limits.shared import LEASE, benches, total
+from tests.gateway.limits.virtual import key_with, record_of
+from tests.postgres import programs, serving_postgres
+
+pytestmark = pytest.mark.anyio
+
+KEY = key_with(tokens_per_day=1000, concurrent_requests=1)
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    found = programs()
+    if found is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    with serving_postgres(found) as place:
+        yield place
+
+
+async def renew(url: str, bench: Bench) -> None:
+    """Renew the leases of a gateway, as its queue does."""
+    assert isinstance(bench.limiter, SharedLimiter)
+    database = PostgresDatabase(url)
+    now, lease = (round(seconds * 1_000_000) for seconds in (bench.clock.time, LEASE))
+    await database.batch([(RENEW, (now, lease, bench.limiter._gateway))])
+    await database.close()
+
+
+async def test_a_renewed_lease_keeps_the_requests_of_its_gateway_and_no_others(url: str) -> None:
+    other_key = key_with("key_2", concurrent_requests=1)
+    async with benches(url, 3) as (alive, silent, other), alive.opened(KEY, 100), silent.opened(other_key, 100):
+        other.clock.advance(LEASE - 1)
+        await renew(url, alive)
+        other.clock.advance(LEASE - 1)
+        assert (await other.refusal(KEY, 1)).param == "concurrent_requests"
+        await other.use(other_key, 1)
+        other.clock.advance(1)
+        await other.use(KEY, 1)
+
+
+async def test_a_correction_after_the_lease_changes_no_charge(url: str) -> None:
+    async with benches(url, 2) as (late, other):
+        async with late.opened(KEY, 100, prompt_tokens=30) as reservation:
+            other.clock.advance(LEASE)
+            await other.use(KEY, 50, prompt_tokens=5)
+            reservation.correct(50)
+            await late.settled()
+            assert total(url) == (105, 0, 0)
+        await late.settled()
+        assert total(url) == (35, 0, 0)
+
+
+async def test_a_gateway_that_lost_a_request_to_another_does_not_correct_it(url: str) -> None:
+    async with benches(url, 2) as (first, second):
+        one, again = record_of(KEY), record_of(KEY)
+        again.id = one.id
+        async with first.limiter.admitted(one, 100) as reservation, second.limiter.admitted(again, 90):
+            reservation.correct(10)
+            await first.settled()
+            assert total(url) == (0, 90, 1)
+
+
+async def test_a_lease_that_ends_is_charged_to_each_budget_by_its_own_limit(url: str) -> None:
+    key = key_with(tokens_per_day=50, tokens_per_month=1000)
+    async with benches(url, 2) as (silent, other), silent.opened(key, 100):
+        other.clock.advance(LEASE)
+        assert await other.left(key, 50) == 0
+        assert await other.left(key, 1000, "tokens_per_month") == 900
+
+
+async def test_a_request_that_runs_again_in_the_next_month_gives_back_only_what_that_month_was_charged(
+    url: str,
+) -> None:
+    key = key_with(tokens_per_month=1000)
+    async with benches(url, 2) as (first, second):
+        first.clock.advance(31 * DAY - 1)
+        one, again = record_of(key, prompt_tokens=30), record_of(key, prompt_tokens=40)
+        again.id = one.id
+        async with first.limiter.admitted(one, 100):
+            pass
+        await first.settled()
+        first.clock.advance(2)
+        async with second.limiter.admitted(again, 100):
+            pass
+        await second.settled()
+        assert await second.left(key, 1000, "tokens_per_month") == 960
+
+
+@pytest.mark.parametrize(("seconds", "charged"), [(60, 40), (60.001, 70)])
+async def test_a_request_counts_once_if_it_runs_again_within_a_minute_of_its_end(
+    url: str, seconds: float, charged: int
+) -> None:
+    async with benches(url) as (bench,):
+        one, again = record_of(KEY, prompt_tokens=30), record_of(KEY, prompt_tokens=40)
+        again.id = one.id
+        for record in (one, again):
+            async with bench.limiter.admitted(record, 100):
+                pass
+            await bench.settled()
+            bench.clock.advance(seconds)
+        assert total(url) == (charged, 0, 0)
+
+
+async def test_use_that_a_ledger_has_counted_is_not_restored(url: str) -> None:
+    async def charged(_since: float, _until: float) -> dict[str, int]:
+        return {"key_1": 500}
+
+    async with benches(url) as (bench,):
+        await bench.use(KEY, 50, prompt_tokens=5)
+        await bench.limiter.restore(charged)
+        assert total(url) == (5, 0, 0)
+
+
+async def test_time_that_comes_twice_refills_nothing_twice(url: str) -> None:
+    """The clock of a database may be set back."""
+    key = key_with(requests_per_minute=2, tokens_per_minute=60)
+    async with benches(url) as (bench,):
+        await bench.use(key, 30, prompt_tokens=30)
+        bench.clock.advance(-30)
+        await bench.use(key, 30, prompt_tokens=30)
+        bench.clock.advance(30)
+        assert (await bench.refusal(key)).headers["retry-after"] == "30"
+        assert (await bench.refusal(key_with(tokens_per_minute=60), 1)).headers["retry-after"] == "1"
+
+
+async def test_a_clock_that_goes_back_makes_no_wait_longer(url: str) -> None:
+    key = key_with(requests_per_minute=1)
+    async with benches(url) as (bench,):
+        await bench.use(key, 0)
+        bench.clock.advance(-3600)
+        assert (await bench.refusal(key)).headers["retry-after"] == "60"
+
+
+async def test_a_ledger_is_changed_by_one_gateway_at_a_time(url: str) -> None:
+    lock = "SELECT limits_lock('key_1', NULL)"
+    async with benches(url):
+        with psycopg.connect(url, autocommit=True) as one, psycopg.connect(url) as other:
+            one.execute(lock)  # the ledger exists now, and its periods have begun
+            with one.transaction():
+                one.execute(lock)
+                other.execute("SET lock_timeout = 10")
+                with pytest.raises(psycopg.errors.LockNotAvailable):
+                    other.execute(lock)
+
+
+async def test_the_clock_of_the_database_counts_in_microseconds(url: str) -> None:
+    async with benches(url):
+        with psycopg.connect(url) as connection:
+            ((now,),) = connection.execute("SELECT limits_time(NULL)").fetchall()
+    assert abs(now / 1_000_000 - time.time()) < DAY
