@@ -463,7 +463,10 @@ def test_a_planned_step_is_dropped_by(by: str, monkeypatch: pytest.MonkeyPatch) 
     assert not engine._generations.scheduler.in_step.abandoned
 
 
-def test_work_for_a_slot_sleeps_while_its_sequence_waits_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_work_for_a_slot_sleeps_while_its_sequence_waits_for_a_file(
+    monkeypatch: pytest.MonkeyPatch, *, cancelled: bool
+) -> None:
     prompt = "a long beginning " * 30
     earlier = Driver(FakeModel(slots=2, context=2048), store_budget=10**6, on_disk=True)
     earlier.add(prompt, max_tokens=2)
@@ -495,7 +498,7 @@ def test_work_for_a_slot_sleeps_while_its_sequence_waits_for_a_file(monkeypatch:
     stepping.start()
     assert asleep.wait(GUARD)
     assert not done.is_set()
-    loop.locked(driver.deliver)
+    loop.cancel(1) if cancelled else loop.locked(driver.deliver)
     assert done.wait(GUARD)
     loop.stop()
     stepping.join(GUARD)
