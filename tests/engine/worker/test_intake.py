@@ -7,12 +7,13 @@ import pytest
 from typing_extensions import override
 
 from engine.config import EngineConfig
-from engine.errors import RequestError
+from engine.errors import Busy, RequestError
 from engine.events import Finished, Released
 from engine.protocol.messages import Accepted, Answered, Ask, Cancel, Embed, QueryFailed, Refused, Tokenize, Working
 from engine.request import EmbeddingRequest, Grammar, GrammarKind, Sampling
 from engine.testing.fake_model import FakeModel
 from engine.worker import progress
+from engine.worker.loop import StepLoop
 from engine.worker.slices import SHORT_TEXT
 from tests.engine.worker.worker_client import GUARD, Client
 
@@ -224,6 +225,36 @@ def test_a_cancelled_request_is_not_compiled(client: Client, model: SlowModel) -
     assert model.grammars.calls == ["g0", "last"]
 
 
+def test_a_request_that_was_cancelled_before_its_error_is_not_refused_too(client: Client, model: SlowModel) -> None:
+    model.grammars.open = False
+    client.generate(1, "a", grammar=grammar("("))
+    model.grammars.wait()
+    assert client.cancel(1) == Released("intake", 0, 0)
+    model.grammars.open = True
+    model.grammars.let_through()
+    client.generate(2, "a", grammar=GRAMMAR)
+    client.event(2, Finished)
+    assert not [message for message in client.unread if isinstance(message, Refused)]
+
+
+def test_a_request_without_room_is_refused_before_its_text_is_tokenised(
+    client: Client, model: SlowModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(StepLoop, "check_room", no_room)
+    client.generate(1, "a")
+    assert (client.expect(Refused).fault, model.seen) == ("Busy", [])
+
+
+def test_a_request_whose_room_was_taken_meanwhile_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StepLoop, "add", no_room)
+    client.generate(1, "a")
+    assert client.expect(Refused).fault == "Busy"
+
+
+def no_room(*_arguments: object) -> None:
+    raise Busy("the queue is full", code="queue_full")
+
+
 def test_a_client_with_too_many_requests_is_refused_and_others_are_not(client: Client, model: SlowModel) -> None:
     model.grammars.open = False
     most = MANY + model.info.slots
@@ -245,6 +276,23 @@ def test_a_client_with_too_many_queries_is_refused(client: Client, model: SlowMo
         client.worker.receive(Ask(query_id, Tokenize((LONG,), special=True, begin=True), "hostile"))
     failed = client.expect(QueryFailed)
     assert (failed.query_id, failed.fault, failed.code) == (most, "Busy", "queue_full")
+
+
+def test_each_piece_of_work_is_timed(client: Client, model: SlowModel) -> None:
+    """One that takes too long is found by it."""
+    timed = list[bool]()
+    tokenize = model.tokenize
+
+    def look(text: str, *, special: bool = True, begin: bool = True) -> list[int]:
+        timed.append(threading.get_ident() in client.progress._began)
+        return tokenize(text, special=special, begin=begin)
+
+    model.tokenize = look  # type: ignore[method-assign]
+    client.generate(1, "a", max_tokens=1)
+    client.event(1, Finished)
+    client.ask(1, Tokenize((LONG,), special=True, begin=True))
+    client.expect(Answered)
+    assert timed == [True, True]
 
 
 def test_work_is_reported_while_something_waits(

@@ -10,7 +10,7 @@ import pytest
 from engine.events import Failed, Started
 from engine.info import EngineMetrics
 from engine.protocol import codec
-from engine.protocol.messages import Answered, FromEngine, Loading, Message, QueueOrder, Step
+from engine.protocol.messages import Answered, FromEngine, Inspected, Loading, Message, QueueOrder, Step
 from engine.worker.pipes import MessageReader, MessageWriter
 from tests.engine.worker.worker_client import GUARD
 
@@ -51,6 +51,46 @@ def test_the_news_of_a_step_come_behind_earlier_messages(earlier: FromEngine) ->
         writer.write(message)
     assert not select.select([read], [], [], 0)[0], "they wait for the thread"
     assert written(writer, reader, len(messages)) == messages
+    os.close(read)
+    os.close(write)
+
+
+def test_the_news_of_a_step_do_not_come_into_a_message_that_is_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    reader, writer = MessageReader(read), MessageWriter(write)
+    begun, go_on = threading.Event(), threading.Event()
+    write_frame = writer._write
+
+    def wait(frame: memoryview) -> None:
+        begun.set()
+        assert go_on.wait(GUARD)
+        write_frame(frame)
+
+    monkeypatch.setattr(writer, "_write", wait)
+    messages: list[FromEngine] = [Loading(0.5), Step(((1, Started()),), METRICS)]
+    writing = threading.Thread(target=writer.run)
+    writing.start()
+    writer.write(messages[0])
+    assert begun.wait(GUARD)
+    writer.write(messages[1])
+    go_on.set()
+    received: list[Message] = []
+    while len(received) < len(messages):
+        received += reader.read()
+    writer.close(GUARD)
+    writing.join(GUARD)
+    assert received == messages
+    os.close(read)
+    os.close(write)
+
+
+def test_the_state_of_the_slots_does_not_wait_for_other_answers() -> None:
+    read, write = os.pipe()
+    reader, writer = MessageReader(read), MessageWriter(write)
+    answers: list[FromEngine] = [Answered(1, QueueOrder((1,))), Answered(2, Inspected((), METRICS))]
+    for answer in answers:
+        writer.write(answer)
+    assert written(writer, reader, len(answers)) == answers[::-1]
     os.close(read)
     os.close(write)
 

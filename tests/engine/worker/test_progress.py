@@ -2,6 +2,8 @@
 
 import threading
 
+import pytest
+
 from engine.worker.progress import PATIENCE, Progress
 from tests.engine.worker.worker_client import GUARD
 
@@ -41,4 +43,13 @@ def test_a_thread_that_takes_too_long_hides_the_progress_of_others() -> None:
         assert not progress.should_report()
     go_on.set()
     thread.join(GUARD)
+    assert progress.should_report()
+
+
+def test_work_that_failed_has_ended() -> None:
+    clock = Clock()
+    progress = Progress(clock)
+    with pytest.raises(RuntimeError), progress.working():
+        raise RuntimeError
+    clock.now = PATIENCE + 1
     assert progress.should_report()

@@ -96,3 +96,20 @@ def test_a_cancelled_query_is_not_worked_on_any_more(client: Client) -> None:
     go_on.set()
     assert client.expect(Answered).query_id == 3
     assert asked == ["first", "last"]
+
+
+def test_a_query_that_is_cancelled_in_its_last_piece_is_not_answered(client: Client) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def tokenize(_text: str, **_: bool) -> list[int]:
+        begun.set()
+        assert go_on.wait(GUARD)
+        return []
+
+    client.model.tokenize = tokenize  # type: ignore[method-assign]
+    client.ask(1, Tokenize(("last",), special=True, begin=True))
+    assert begun.wait(GUARD)
+    client.worker.receive(CancelQuery(1))
+    client.ask(2, Tokenize(("next",), special=True, begin=True))
+    go_on.set()
+    assert client.expect(Answered).query_id == 2

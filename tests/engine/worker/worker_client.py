@@ -30,6 +30,7 @@ from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
 from engine.worker.loaded import LoadedModel
+from engine.worker.progress import Progress
 from engine.worker.worker import Worker
 from tests.engine.driver import request
 
@@ -124,6 +125,17 @@ class Client:
             if isinstance(message, kind) and matching(message):
                 return message
             self._waiting.append(message)
+
+    @property
+    def unread(self) -> list[Message]:
+        """Messages that came before those that the test has read."""
+        return self._waiting
+
+    @property
+    def progress(self) -> Progress:
+        """Progress of the threads of the loaded worker."""
+        assert self.worker._serving is not None
+        return self.worker._serving.loop._progress
 
     def generate(self, key: int, *prompts: str, **fields: Any) -> None:
         self.worker.receive(Generate(key, request(*prompts, **fields)))
