@@ -79,3 +79,18 @@ async def test_a_failed_query_is_asked_again() -> None:
         await positions.latest()
     fails.append(False)
     assert await positions.latest() == {5: 1}
+
+
+async def test_positions_that_the_engine_does_not_confirm_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_positions, "FRESH", 0.0)
+    asked, answers = Asked(5), [True, False]
+
+    async def ask() -> QueueOrder:
+        if not answers.pop(0):
+            await anyio.sleep_forever()
+        return await asked()
+
+    positions = QueuePositions(ask)
+    assert await positions.latest() == {5: 1}
+    monkeypatch.setattr(queue_positions, "ASK_TIMEOUT", 0.0)
+    assert await positions.latest() == {}
