@@ -50,7 +50,7 @@ class QueuePace:
 def _overtaken(client: str, waiting: Counter[str]) -> int:
     """Return the number of waiting requests whose turn comes after that of a new one of a client."""
     turns = waiting[client] + 1
-    return sum(max(0, requests - turns) for name, requests in waiting.items() if name != client)
+    return sum(max(0, requests - turns) for requests in waiting.values())
 
 
 def _average(known: float | None, latest: float) -> float:

@@ -10,7 +10,18 @@ from pathlib import Path
 import anyio
 import pytest
 
-from engine import Busy, EngineConfig, EngineFault, EngineState, LoadError, Supervision, Unavailable, open_engine
+from engine import (
+    Busy,
+    Engine,
+    EngineConfig,
+    EngineFault,
+    EngineState,
+    EngineStatus,
+    LoadError,
+    Supervision,
+    Unavailable,
+    open_engine,
+)
 from engine.client.process import EngineProcess, command_for, describe_exit
 from engine.client.repack_cache import RepackCache
 from engine.client.supervisor import Supervisor
@@ -186,13 +197,16 @@ async def test_a_process_that_dies_is_replaced_and_the_next_request_served(scrip
 
 
 async def test_as_many_requests_wait_for_an_engine_as_it_has_slots_and_places_in_its_queue() -> None:
-    exchange = Supervisor(EngineConfig(model="m", slots=2, queue_limit=3), [], Supervision()).exchange
-    exchange.connect(lambda _message: None)
-    exchange.disconnect()
+    supervisor = Supervisor(EngineConfig(model="m", slots=2, queue_limit=3), [], Supervision())
+    supervisor.exchange.connect(lambda _message: None)
+    supervisor.exchange.disconnect()
+    supervisor.board.post(EngineStatus(EngineState.RESTARTING, "The engine process ended.", 0.5, 1))
+    supervisor._loading.begin(anyio.current_time())
     for _ in range(5):
-        exchange.open(ask(SERVES), None)
-    with pytest.raises(Busy):
-        exchange.open(ask(SERVES), None)
+        supervisor.exchange.open(ask(SERVES), None)
+    with pytest.raises(Busy) as caught:
+        await text(Engine(supervisor), SERVES)
+    assert (caught.value.code, caught.value.retry_after is None) == ("queue_full", False)
 
 
 async def test_a_restarting_engine_cannot_be_inspected_and_its_status_has_the_reason(
@@ -235,7 +249,8 @@ async def test_requests_and_queries_wait_while_the_engine_restarts(scripted: Scr
     assert len(scripted.keys()) == 1
 
 
-async def test_the_wait_for_an_engine_has_a_deadline(scripted: Scripted) -> None:
+async def test_the_wait_for_an_engine_has_a_deadline(scripted: Scripted, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     async with scripted.open(restarts=False) as engine:
         os.kill(scripted.pids()[-1], signal.SIGKILL)
         await until(engine, EngineState.RESTARTING)
@@ -244,6 +259,8 @@ async def test_the_wait_for_an_engine_has_a_deadline(scripted: Scripted) -> None
                 pytest.fail("there is no engine")
         assert caught.value.code == "queue_timeout"
     assert scripted.keys() == []
+    (line,) = [record for record in caplog.records if record.message == "request cancelled"]
+    assert vars(line)["reason"] == "waited for the engine for too long"
 
 
 async def test_leaving_while_the_engine_restarts_sends_it_nothing(

@@ -64,6 +64,10 @@ async def test_until_a_request_has_ended_the_oldest_one_is_the_measure_of_the_wa
     assert clocked.exchange.queue_seconds(ask(""), metrics) == 10.0 * 3 / 2
 
 
+async def test_an_engine_without_slots_has_no_wait_for_one() -> None:
+    assert Clocked().exchange.queue_seconds(ask(""), EngineMetrics(slots=0)) is None
+
+
 async def test_requests_that_have_their_slots_take_no_turns_in_the_queue() -> None:
     clocked = Clocked()
     clients = ["ours", "ours", "ours", "other", "other", "other"]
