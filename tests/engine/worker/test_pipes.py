@@ -107,13 +107,16 @@ def test_the_news_of_a_step_wait_for_no_reader() -> None:
     os.close(write)
 
 
-def test_the_events_of_a_step_may_be_too_long_for_one_frame(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("size", "frames"), [(100, 3), (200, 5)])
+def test_the_events_of_a_step_may_be_too_long_for_one_frame(
+    monkeypatch: pytest.MonkeyPatch, size: int, frames: int
+) -> None:
     monkeypatch.setattr(codec, "MAX_FRAME", 300)
     read, write = os.pipe()
     reader, writer = MessageReader(read), MessageWriter(write)
-    events = [(key, Failed("x" * 100, "c")) for key in range(5)]
+    events = [(key, Failed("x" * size, "c")) for key in range(5)]
     writer.write(Step(tuple(events), METRICS))
-    received = written(writer, reader, 3)
+    received = written(writer, reader, frames)
     assert [event for step in received if isinstance(step, Step) for event in step.events] == events
     os.close(read)
     os.close(write)

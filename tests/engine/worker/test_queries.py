@@ -106,7 +106,7 @@ def test_a_query_that_is_cancelled_in_its_last_piece_is_not_answered(client: Cli
         assert go_on.wait(GUARD)
         return []
 
-    client.model.tokenize = tokenize  # type: ignore[method-assign]
+    client.model.tokenize = tokenize  # type: ignore[method-assign, assignment]
     client.ask(1, Tokenize(("last",), special=True, begin=True))
     assert begun.wait(GUARD)
     client.worker.receive(CancelQuery(1))

@@ -106,6 +106,9 @@ def test_wrong_files_are_refused_and_the_engine_goes_on(client: Client, tmp_path
     assert failed(client, RESTORE, 1, tmp_path / "missing").code == "file_error"
     assert failed(client, SAVE, 0, tmp_path / "missing" / "file").code == "file_error"
     assert failed(client, SAVE, 0, tmp_path / ("a" * 255)).code == "file_error"
+    (tmp_path / "folder").mkdir()
+    assert failed(client, SAVE, 0, tmp_path / "folder").code == "file_error"
+    assert not [*tmp_path.glob("*.part")]
     assert failed(client, ERASE, 99).code == "invalid_value"
     assert generated(client, 2).cached == len(PROMPT) - 1
 
@@ -125,11 +128,16 @@ def test_work_waits_for_the_slot_and_can_be_cancelled(client: Client, gate: Gate
     client.generate(1, PROMPT, slot=0, max_tokens=50)
     gate.wait()
     ask(client, KeepSlot(SAVE, 0, str(tmp_path / "cancelled")), 5)
-    client.worker.receive(CancelQuery(5))
+    ask(client, KeepSlot(ERASE, 0), 7)
+    for query_id in (5, 7):
+        client.worker.receive(CancelQuery(query_id))
     ask(client, KeepSlot(SAVE, 0, str(tmp_path / "slot")), 6)
     gate.open()
     client.event(1, Finished)
-    assert client.expect(Answered).query_id == 6
+    answer = client.expect(Answered)
+    assert answer.query_id == 6
+    assert isinstance(answer.answer, SlotKept)
+    assert answer.answer.tokens > 0, "nor is the slot erased"
     assert not (tmp_path / "cancelled").exists()
 
 
@@ -183,6 +191,7 @@ def test_the_id_of_an_answered_query_may_be_used_again_at_once() -> None:
     files.submit(1, KeepSlot(ERASE, 0))
     for _ in range(2):
         assert isinstance(replies.get(timeout=GUARD), QueryFailed)
+    assert not files._waiting
 
 
 def test_a_model_for_embeddings_has_no_slots() -> None:
