@@ -18,6 +18,7 @@ from engine import (
     Text,
     Unavailable,
 )
+from engine.client.measurements.summary import RequestSummary
 from tests.engine.client.harness import Scripted, ask, text
 
 pytestmark = pytest.mark.anyio
@@ -180,3 +181,17 @@ async def test_an_exception_inside_the_context_is_raised_unchanged(scripted: Scr
             raise LookupError("mine") from cause
     assert re.fullmatch("mine", str(caught.value))
     assert caught.value.__cause__ is cause
+
+
+async def test_the_end_of_a_request_that_its_caller_left_is_reported(scripted: Scripted) -> None:
+    ends = list[RequestSummary]()
+    async with scripted.open() as engine, engine.generate(ask("accept; start; wait"), on_end=ends.append):
+        pass
+    assert [(end.finished, end.phase) for end in ends] == [(False, "prefill")]
+
+
+async def test_a_refusal_is_no_failure_of_the_engine(scripted: Scripted, caplog: pytest.LogCaptureFixture) -> None:
+    async with scripted.open() as engine:
+        with pytest.raises(RequestError):
+            await text(engine, "refuse RequestError")
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

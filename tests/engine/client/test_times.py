@@ -4,9 +4,10 @@ import pytest
 
 from engine.client.exchange import Exchange
 from engine.client.mailbox import Mailbox
+from engine.client.measurements.summary import summarize
 from engine.events import Event, Finished, FinishReason, PromptProgress, Released, Started, Text
 from engine.info import EngineMetrics
-from engine.protocol.messages import Accepted, ToEngine
+from engine.protocol.messages import Accepted, Refused, ToEngine
 from tests.engine.client.harness import ask
 
 pytestmark = pytest.mark.anyio
@@ -93,6 +94,7 @@ async def test_the_progress_of_a_prompt_is_no_token() -> None:
 async def test_a_choice_that_ends_while_its_cancel_is_on_the_way_counts() -> None:
     clocked = Clocked()
     mailbox = clocked.open()
+    clocked.exchange.accept(Accepted(mailbox.key or 0, (7,)))
     clocked.now = 2.0
     clocked.exchange.cancel(mailbox, "the client left")
     clocked.now = 2.5
@@ -100,3 +102,16 @@ async def test_a_choice_that_ends_while_its_cancel_is_on_the_way_counts() -> Non
     clocked.deliver(mailbox, Released("gone", 0, 0))
     assert (mailbox.tally.completion_tokens, mailbox.tally.cached_tokens) == (3, 2)
     assert mailbox.release_seconds == 0.5
+    summary = summarize(mailbox, 3.0)
+    assert (summary.finished, summary.phase, summary.completion_tokens) == (False, "done", 3)
+
+
+@pytest.mark.parametrize(("fault", "retry_after"), [("Busy", 10.0), ("RequestError", None)])
+async def test_only_a_refusal_for_want_of_room_says_when_to_try_again(fault: str, retry_after: float | None) -> None:
+    clocked = Clocked()
+    clocked.open()
+    mailbox = clocked.open()
+    clocked.now = 10.0
+    clocked.exchange.refuse(Refused(mailbox.key or 0, fault, "no", "code", None), EngineMetrics(slots=1, waiting=1))
+    assert mailbox.error is not None
+    assert mailbox.error.retry_after == retry_after

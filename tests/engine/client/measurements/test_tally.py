@@ -108,3 +108,11 @@ def test_older_metrics_that_arrive_later_are_ignored() -> None:
     totals.record(EngineMetrics(steps=4, rows_decoded=7))
     assert totals.metrics().rows_decoded == 9
     assert totals.step_tokens.sum == 9
+
+
+def test_the_tokens_of_a_step_are_counted_from_the_start_of_each_process() -> None:
+    totals = Totals()
+    for tokens in (100, 40):
+        totals.record(EngineMetrics(steps=1, prompt_tokens=tokens))
+        totals.end_process()
+    assert (totals.step_tokens.sum, sum(totals.step_tokens.counts)) == (140, 2)
