@@ -17,7 +17,7 @@ from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields, 
 from gateway.apis.openai.responses.answer import RequestEcho, ResponseSchemaFormat, ResponseTextFormat
 from gateway.apis.openai.responses.input import Id, InputForms, InputItem, read_input
 from gateway.apis.openai.responses.store.pages import Includes
-from gateway.apis.openai.responses.tools import ResponseToolFields
+from gateway.apis.openai.responses.tools.fields import ResponseToolFields
 from gateway.chat.conversation import Conversation
 from gateway.chat.template_variables import PARSE_SPECIAL, Effort, TemplateKwargs, Verbosity, template_variables
 

@@ -9,7 +9,7 @@ from engine import RequestError
 from gateway.apis.anthropic.messages.request import MessagesBody
 from gateway.apis.ollama.request import OllamaChatBody
 from gateway.apis.openai.chat.tools import ToolFields
-from gateway.apis.openai.responses.tools import ResponseToolFields
+from gateway.apis.openai.responses.tools.fields import ResponseToolFields
 from gateway.chat.tools import Tool
 from tests.gateway.apis.openai.chat.test_tools import tool
 
