@@ -19,6 +19,7 @@ from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.openai.responses.stored import stored_responses_endpoints
 from gateway.apis.openai.responses.stream import ResponseEvents
+from gateway.apis.openai.responses.tools.names import with_model_name
 from gateway.apis.openai.responses.truncation import PromptRoom, truncated
 from gateway.apis.openai.responses.work import ResponseWork
 from gateway.chat.conversation import ChatPrompt
@@ -105,7 +106,7 @@ class ResponsesEndpoints:
             raise missing_input()
 
         async def render(part: Iterable[EncodedItem]) -> ChatPrompt:
-            conversation = append_items(asked.conversation, (item.json for item in part))
+            conversation = append_items(asked.conversation, (with_model_name(item.json) for item in part))
             return await served.prompts.prompt(caller, conversation, asked.names)
 
         prompt = await render(items)

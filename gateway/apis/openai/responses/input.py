@@ -20,6 +20,7 @@ from gateway.apis.openai.responses.items import (
     StoredMessage,
     StoredReasoning,
     decode_reasoning,
+    in_namespace,
     new_id,
     output_text,
 )
@@ -30,6 +31,7 @@ MAX_ITEMS = 2**13
 _REFERENCE = "item_reference"
 
 IN_ANSWERS = "Has no effect. Answers have it, and become input again."
+IN_CALLS = "Has no effect. The call with the same `call_id` has it."
 
 
 class Part(TextPart):
@@ -146,12 +148,13 @@ class CallItem(Nested):
     status: ItemStatus = "completed"
     call_id: Id
     name: Id
+    namespace: Id | None = None
     arguments: str
     parsed_arguments: Any = Field(None, description=ADDED_BY_CLIENTS)
 
     def to_json(self) -> OutputCall:
         """Return the stored format."""
-        return {
+        item: OutputCall = {
             "id": self.id,
             "type": self.type,
             "status": self.status,
@@ -159,6 +162,7 @@ class CallItem(Nested):
             "name": self.name,
             "arguments": self.arguments,
         }
+        return in_namespace(item, self.namespace)
 
 
 class CallOutputItem(Nested):
@@ -168,6 +172,8 @@ class CallOutputItem(Nested):
     id: Id = Field(default_factory=lambda: new_id("fco"))
     status: ItemStatus = "completed"
     call_id: Id
+    name: Id | None = Field(None, description=IN_CALLS)
+    namespace: Id | None = Field(None, description=IN_CALLS)
     output: Content
 
     def to_json(self) -> StoredCallOutput:
@@ -184,11 +190,12 @@ class CustomCallItem(Nested):
     status: ItemStatus = "completed"
     call_id: Id
     name: Id
+    namespace: Id | None = None
     input: str
 
     def to_json(self) -> OutputCustomCall:
         """Return the stored format."""
-        return {
+        item: OutputCustomCall = {
             "id": self.id,
             "type": self.type,
             "status": self.status,
@@ -196,6 +203,7 @@ class CustomCallItem(Nested):
             "name": self.name,
             "input": self.input,
         }
+        return in_namespace(item, self.namespace)
 
 
 class Reference(Nested):

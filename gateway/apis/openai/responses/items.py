@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64decode, b64encode
-from typing import Annotated, Any, Literal, NotRequired, TypeAlias
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypeVar, cast
 from uuid import uuid4
 
 from pydantic import Field
@@ -118,6 +118,7 @@ class OutputCall(JsonObject):
     status: ItemStatus
     call_id: str
     name: str
+    namespace: NotRequired[str]
     arguments: str
 
 
@@ -129,12 +130,15 @@ class OutputCustomCall(JsonObject):
     status: ItemStatus
     call_id: str
     name: str
+    namespace: NotRequired[str]
     input: str
 
 
 OutputItem: TypeAlias = OutputMessage | OutputReasoning | OutputCall | OutputCustomCall
 Item: TypeAlias = StoredMessage | StoredReasoning | StoredCallOutput | OutputItem
 """An item of an input or an output. An input may contain earlier output items, by reference to their ids."""
+
+_Named = TypeVar("_Named", bound=JsonObject)
 
 
 def new_id(prefix: str) -> str:
@@ -145,6 +149,11 @@ def new_id(prefix: str) -> str:
 def output_text(text: str, logprobs: list[ChosenLogprob] | None = None) -> OutputText:
     """Return a text part of a message by the model."""
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs or []}
+
+
+def in_namespace(item: _Named, namespace: str | None) -> _Named:
+    """Return an item or a choice that names a tool, with the tool's namespace if it has one."""
+    return item if namespace is None else cast("_Named", {**item, "namespace": namespace})
 
 
 def encode_reasoning(text: str) -> str:
