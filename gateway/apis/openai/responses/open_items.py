@@ -18,6 +18,7 @@ from gateway.apis.openai.responses.items import (
     OutputReasoning,
     OutputReasoningText,
     encode_reasoning,
+    in_namespace,
     new_id,
     output_text,
 )
@@ -174,17 +175,19 @@ class OpenEncodedReasoning(OpenReasoning):
 class OpenCall(OpenItem):
     """A function call that is being generated. Its text is that of the arguments."""
 
-    def __init__(self, index: int, numbers: Iterator[int], name: str) -> None:
+    def __init__(self, index: int, numbers: Iterator[int], name: str, namespace: str | None = None) -> None:
         """Begin a call.
 
         Args:
             index: its index in the output.
             numbers: sequence numbers of the stream's events.
             name: the function's name.
+            namespace: its namespace, if it is in one.
         """
         super().__init__(new_id("fc"), index, numbers)
         self._call_id = new_id("call")
         self._name = name
+        self._namespace = namespace
         self._arguments: list[str] = []
 
     @override
@@ -211,7 +214,7 @@ class OpenCall(OpenItem):
 
     @override
     def item(self, status: ItemStatus) -> OutputCall:
-        return {
+        call: OutputCall = {
             "id": self._id,
             "type": "function_call",
             "status": status,
@@ -219,22 +222,25 @@ class OpenCall(OpenItem):
             "name": self._name,
             "arguments": "".join(self._arguments),
         }
+        return in_namespace(call, self._namespace)
 
 
 class OpenCustomCall(OpenItem):
     """A call of a custom tool that is being generated. Its text is the input."""
 
-    def __init__(self, index: int, numbers: Iterator[int], name: str) -> None:
+    def __init__(self, index: int, numbers: Iterator[int], name: str, namespace: str | None = None) -> None:
         """Begin a call.
 
         Args:
             index: its index in the output.
             numbers: sequence numbers of the stream's events.
             name: the tool's name.
+            namespace: its namespace, if it is in one.
         """
         super().__init__(new_id("ctc"), index, numbers)
         self._call_id = new_id("call")
         self._name = name
+        self._namespace = namespace
         self._input: list[str] = []
 
     @override
@@ -258,7 +264,7 @@ class OpenCustomCall(OpenItem):
 
     @override
     def item(self, status: ItemStatus) -> OutputCustomCall:
-        return {
+        call: OutputCustomCall = {
             "id": self._id,
             "type": "custom_tool_call",
             "status": status,
@@ -266,6 +272,7 @@ class OpenCustomCall(OpenItem):
             "name": self._name,
             "input": "".join(self._input),
         }
+        return in_namespace(call, self._namespace)
 
 
 def _reasoning_text(text: str) -> OutputReasoningText:

@@ -1,7 +1,8 @@
 """Output of a response during its generation."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 
 from gateway.apis.answers.shapes import ChosenLogprob
 from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
@@ -15,21 +16,32 @@ from gateway.apis.openai.responses.open_items import (
     OpenMessage,
     OpenReasoning,
 )
+from gateway.apis.openai.responses.tools.names import prefix_of
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
+
+_NO_NAMESPACES: Mapping[str, str] = MappingProxyType({})
 
 
 class ResponseOutput:
     """Converts deltas to items and their events. Only the last item can be open."""
 
-    def __init__(self, numbers: Iterator[int], *, encodes_reasoning: bool = False) -> None:
+    def __init__(
+        self,
+        numbers: Iterator[int],
+        *,
+        encodes_reasoning: bool = False,
+        namespaces: Mapping[str, str] = _NO_NAMESPACES,
+    ) -> None:
         """Create an empty output.
 
         Args:
             numbers: sequence numbers of the stream's events.
             encodes_reasoning: True to add the reasoning as `encrypted_content`.
+            namespaces: namespaces of the tools that are in one, by the tools' names for the model.
         """
         self._numbers = numbers
         self._reasoning = OpenEncodedReasoning if encodes_reasoning else OpenReasoning
+        self._namespaces = namespaces
         self._items: list[EncodedItem] = []
         self._open: OpenItem | None = None
 
@@ -41,7 +53,7 @@ class ResponseOutput:
             case ReasoningDelta():
                 return self._continue(self._reasoning, delta.text)
             case CallBegan(name=name, custom=custom):
-                return self._begin(partial(OpenCustomCall if custom else OpenCall, name=name))
+                return self._begin_call(OpenCustomCall if custom else OpenCall, name)
             case CallArguments():
                 return self._open.append(delta.text, ()) if self._open else []
 
@@ -65,6 +77,11 @@ class ResponseOutput:
     ) -> list[ResponseEvent]:
         begun = [] if isinstance(self._open, kind) else self._begin(kind)
         return begun + (self._open.append(text, logprobs) if self._open else [])
+
+    def _begin_call(self, kind: type[OpenCall | OpenCustomCall], model_name: str) -> list[ResponseEvent]:
+        namespace = self._namespaces.get(model_name)
+        name = model_name if namespace is None else model_name.removeprefix(prefix_of(namespace))
+        return self._begin(partial(kind, name=name, namespace=namespace))
 
     def _begin(self, make: Callable[[int, Iterator[int]], OpenItem]) -> list[ResponseEvent]:
         ended = self._end("completed")

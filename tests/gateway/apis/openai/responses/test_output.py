@@ -83,6 +83,16 @@ def test_reasoning_and_two_calls_are_three_items() -> None:
     assert first["call_id"] != second["call_id"]
 
 
+def test_a_call_has_the_namespace_of_its_joined_name() -> None:
+    output = ResponseOutput(count(), namespaces={"a__b__c": "a__b"})
+    events = decoded([*output.add(CallBegan(0, "a__b__c")), *output.add(CallBegan(1, "a__b__d", custom=True))])
+    events += decoded(output.close("completed"))
+    items = [event["item"] for event in events if "item" in event]
+    assert [(item.get("namespace"), item["name"]) for item in items] == [("a__b", "c")] * 2 + [(None, "a__b__d")] * 2
+    (done,) = (event for event in events if event["type"] == "response.function_call_arguments.done")
+    assert done["name"] == "c"
+
+
 def test_log_probabilities_belong_to_their_message() -> None:
     output: Any = ResponseOutput(count())
     first, second = {"token": "a"}, {"token": "b"}
