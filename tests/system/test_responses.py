@@ -48,6 +48,7 @@ class Add(BaseModel):
     b: Literal[3, 4]
 
 
+ADD: dict[str, Any] = {"type": "function", **openai.pydantic_function_tool(Add)["function"]}
 CALLED: dict[str, Any] = {"tools": [openai.pydantic_function_tool(Add)], "tool_choice": "required"}
 
 
@@ -216,6 +217,14 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "with log-probabilities": {"top_logprobs": 2},
     "with a call": {**CALLED, "max_output_tokens": 400, "parallel_tool_calls": False},
+    "with a call in a namespace": {
+        "tools": [
+            {"type": "namespace", "name": "sums", "description": "Sums.", "tools": [{**ADD, "description": "Adds."}]},
+        ],
+        "tool_choice": {"type": "function", "name": "Add"},
+        "max_output_tokens": 400,
+        "parallel_tool_calls": False,
+    },
     "with a schema": {"text": {"format": {"type": "json_object"}}, "max_output_tokens": 32},
     "with everything": {
         "instructions": "Tell.",
@@ -260,5 +269,6 @@ def test_openais_document_describes_the_rest(client: OpenAI, description: Descri
 
 def as_sent(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields with the tools in the shape of responses, which differs from that of the SDK's helper."""
-    tools = [{"type": "function", **tool["function"]} for tool in fields.get("tools", ())]
+    given = fields.get("tools", ())
+    tools = [{"type": "function", **tool["function"]} if "function" in tool else tool for tool in given]
     return {**fields, "tools": tools} if tools else fields

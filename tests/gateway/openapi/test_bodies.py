@@ -18,6 +18,8 @@ from tests.gateway import description
 ASKED = [{"role": "user", "content": "a"}]
 FUNCTION = {"name": "f"}
 TOOL = {"type": "function", "function": FUNCTION}
+SPACED = {"type": "function", "name": "f"}
+SPACE = {"type": "namespace", "name": "s", "description": "", "tools": [SPACED]}
 NAMED = {"type": "function", "function": {"name": "f"}}
 
 
@@ -57,6 +59,12 @@ TAKEN: list[tuple[type[BaseModel], dict[str, Any]]] = [
         {"input": [{"role": "user", "content": "a"}, {"id": "msg_1"}, {"type": "item_reference", "id": "x"}]},
     ),
     (ResponseBody, {"input": "a", "tools": [{"type": "function", "name": "f", "defer_loading": False}]}),
+    (ResponseBody, {"input": "a", "tools": [SPACE]}),
+    (ResponseBody, {"input": "a", "tools": [SPACE], "tool_choice": {**SPACED, "namespace": "s"}}),
+    (
+        ResponseBody,
+        {"input": "a", "tools": [SPACE], "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [SPACED]}},
+    ),
     (ResponseBody, {"input": "a", "metadata": {"k" * 64: "v" * 512}}),
     (TokenizeBody, {"content": "", "prompt": None}),
     (ResponseBody, {"input": None, "previous_response_id": "resp_1"}),
@@ -105,6 +113,8 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (ResponseBody, {"input": [{"type": "bird"}]}),
     (ResponseBody, {"input": "a", "truncation": "always"}),
     (ResponseBody, {"input": "a", "tools": [{"type": "function", "name": "f", "defer_loading": True}]}),
+    (ResponseBody, {"input": "a", "tools": [{**SPACE, "tools": []}]}),
+    (ResponseBody, {"input": "a", "tools": [{"type": "file_search"}]}),
     (ResponseBody, {"input": "a", "metadata": {"k" * 65: "v"}}),
     (TokenizeBody, {}),
     (TokenizeBody, {"content": None}),

@@ -124,11 +124,21 @@ class ResponseCustomTool(JsonObject):
     format: ResponseTextInput | ResponseGrammarInput
 
 
+class ResponseNamespace(JsonObject):
+    """Tools that the model may call, grouped under a name."""
+
+    type: Literal["namespace"]
+    name: str
+    description: str
+    tools: list[ResponseTool | ResponseCustomTool]
+
+
 class ToolChoiceCustom(JsonObject):
     """A custom tool that the model must call, or may choose."""
 
     type: Literal["custom"]
     name: str
+    namespace: NotRequired[str]
 
 
 class ToolChoiceFunction(JsonObject):
@@ -136,14 +146,22 @@ class ToolChoiceFunction(JsonObject):
 
     type: Literal["function"]
     name: str
+    namespace: NotRequired[str]
+
+
+class ToolChoiceNamespace(JsonObject):
+    """A namespace whose tools the model may choose."""
+
+    type: Literal["namespace"]
+    name: str
 
 
 class ToolChoiceAllowed(JsonObject):
-    """The functions among which the model may or must choose."""
+    """The tools among which the model may or must choose."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[ToolChoiceFunction | ToolChoiceCustom]
+    tools: list[ToolChoiceFunction | ToolChoiceCustom | ToolChoiceNamespace]
 
 
 ResponseToolChoice: TypeAlias = (
@@ -176,7 +194,7 @@ class RequestEcho(JsonObject):
     temperature: float
     text: ResponseTextOptions
     tool_choice: ResponseToolChoice
-    tools: list[ResponseTool | ResponseCustomTool]
+    tools: list[ResponseTool | ResponseCustomTool | ResponseNamespace]
     top_logprobs: int
     top_p: float
     truncation: Literal["auto", "disabled"]

@@ -21,6 +21,8 @@ class ResponseOptions:
     """True to add the log-probabilities."""
     encodes_reasoning: bool
     """True to add the reasoning as `encrypted_content`."""
+    namespaces: dict[str, str]
+    """Namespaces of the tools that are in one, by the tools' names for the model."""
     caches: bool
     """True if the prompt is cached."""
     previous_id: str | None
@@ -76,6 +78,7 @@ def _options(body: ResponseBody) -> ResponseOptions:
         background=body.background,
         logprobs=body.logprobs,
         encodes_reasoning=ENCRYPTED_REASONING in body.include,
+        namespaces=body.namespaces(),
         caches=body.cache_prompt,
         previous_id=body.previous_response_id,
         timings_per_token=body.timings_per_token,

@@ -238,7 +238,7 @@ class ResponseBody(
             "temperature": self.temperature,
             "text": {"format": self.text.format.to_json(), "verbosity": self.text.verbosity},
             "tool_choice": self.tool_choice_to_json(),
-            "tools": [tool.to_json() for tool in self.tools],
+            "tools": self.tools_to_json(),
             "top_logprobs": self.top_logprobs,
             "top_p": self.top_p,
             "truncation": self.truncation,

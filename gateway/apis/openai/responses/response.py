@@ -54,7 +54,9 @@ class ResponseAnswer:
             "incomplete_details": None,
         }
         self._reader = TokenReader(prompt.parsing.parser())
-        self._output = ResponseOutput(self.numbers, encodes_reasoning=options.encodes_reasoning)
+        self._output = ResponseOutput(
+            self.numbers, encodes_reasoning=options.encodes_reasoning, namespaces=options.namespaces
+        )
 
     @property
     def ended(self) -> bool:

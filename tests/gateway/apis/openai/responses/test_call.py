@@ -35,6 +35,10 @@ BODIES: dict[str, dict[str, Any]] = {
     },
     "continued": {"previous_response_id": "resp_1", "instructions": "Be.", "store": False, "stream": True},
     "tools": {"input": "Hi", "tools": [TOOL], "tool_choice": {"type": "function", "name": "add"}, "background": True},
+    "namespace": {
+        "input": "Hi",
+        "tools": [{"type": "namespace", "name": "crm", "description": "", "tools": [TOOL]}],
+    },
     "schema": {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}},
     "sampling": {"input": "Hi", "logit_bias": {"5": 1}, "stop": ["a"], "seed": -1, "top_logprobs": 2, "user": "me"},
 }

@@ -1,0 +1,84 @@
+"""Values of `tool_choice`."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import BeforeValidator, Field
+
+from gateway.apis.fields.nested import Nested, read_kind
+from gateway.apis.fields.tools import MAX_TOOLS
+from gateway.apis.openai.responses.answer import (
+    ToolChoiceAllowed,
+    ToolChoiceCustom,
+    ToolChoiceFunction,
+    ToolChoiceNamespace,
+)
+from gateway.apis.openai.responses.items import in_namespace
+
+IN_NAMESPACE = "Namespace of the tool. It may be left out if no other tool of the type has the name."
+
+
+class NamedTool(Nested):
+    """A `tool_choice` that names the function to call."""
+
+    type: Literal["function"]
+    name: str
+    namespace: str | None = Field(None, description=IN_NAMESPACE)
+
+    def to_json(self) -> ToolChoiceFunction:
+        """Return the choice as a response repeats it."""
+        choice: ToolChoiceFunction = {"type": self.type, "name": self.name}
+        return in_namespace(choice, self.namespace)
+
+
+class NamedCustomTool(Nested):
+    """A `tool_choice` that names the custom tool to call."""
+
+    type: Literal["custom"]
+    name: str
+    namespace: str | None = Field(None, description=IN_NAMESPACE)
+
+    def to_json(self) -> ToolChoiceCustom:
+        """Return the choice as a response repeats it."""
+        choice: ToolChoiceCustom = {"type": self.type, "name": self.name}
+        return in_namespace(choice, self.namespace)
+
+
+class AllowedNamespace(Nested):
+    """A namespace whose tools are all allowed."""
+
+    type: Literal["namespace"]
+    name: str
+
+    def to_json(self) -> ToolChoiceNamespace:
+        """Return the entry as a response repeats it."""
+        return {"type": self.type, "name": self.name}
+
+
+class AllowedChoice(Nested):
+    """A `tool_choice` that allows only some of the tools."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[Annotated[NamedTool | NamedCustomTool | AllowedNamespace, Field(discriminator="type")]] = Field(
+        min_length=1, max_length=MAX_TOOLS
+    )
+
+    def to_json(self) -> ToolChoiceAllowed:
+        """Return the choice as a response repeats it."""
+        return {"type": self.type, "mode": self.mode, "tools": [tool.to_json() for tool in self.tools]}
+
+
+_CHOICES: dict[str, type[NamedTool | NamedCustomTool | AllowedChoice]] = {
+    "function": NamedTool,
+    "custom": NamedCustomTool,
+    "allowed_tools": AllowedChoice,
+}
+
+
+def _choice(value: object) -> object:
+    return read_kind(_CHOICES, value, "tool_choice") if isinstance(value, dict) else value
+
+
+Choice: TypeAlias = Annotated[
+    Literal["none", "auto", "required"] | NamedTool | NamedCustomTool | AllowedChoice, BeforeValidator(_choice)
+]

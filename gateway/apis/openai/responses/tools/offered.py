@@ -1,0 +1,135 @@
+"""Entries of `tools`: those of chat in a flat format, and groups of them."""
+
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, field_validator
+
+from gateway.apis.fields.nested import Nested, by_type, of_type, read_nested, refusal
+from gateway.apis.fields.tools import MAX_TOOLS
+from gateway.apis.openai.chat.tools import FunctionObject
+from gateway.apis.openai.custom_format import CustomGrammar, CustomTextFormat
+from gateway.apis.openai.responses.answer import (
+    ResponseCustomTool,
+    ResponseGrammarInput,
+    ResponseNamespace,
+    ResponseTextInput,
+    ResponseTool,
+)
+from gateway.chat.custom_inputs import custom_tool
+from gateway.chat.tools import Tool
+
+
+def _is_loaded(deferred: bool) -> bool:
+    if deferred:
+        raise ValueError("is not supported: the prompt has every tool from the start")
+    return deferred
+
+
+class ResponseFunction(FunctionObject):
+    """An entry of `tools`. Without `strict`, the model sees the schema and may deviate from it."""
+
+    type: Literal["function"]
+    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")
+    defer_loading: bool = Field(False, json_schema_extra={"const": False})
+
+    _loaded = field_validator("defer_loading")(_is_loaded)
+
+    def to_json(self) -> ResponseTool:
+        """Return the tool as a response repeats it."""
+        return {
+            "type": self.type,
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+            "strict": self.strict,
+        }
+
+
+class ResponseCustomGrammar(CustomGrammar):
+    """A text that matches a grammar."""
+
+    type: Literal["grammar"]
+
+
+class ResponseCustom(Nested):
+    """An entry of `tools` whose input is a text."""
+
+    type: Literal["custom"]
+    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,128}$")
+    description: str | None = None
+    format: CustomTextFormat | ResponseCustomGrammar | None = Field(None, discriminator="type")
+    defer_loading: bool = Field(False, json_schema_extra={"const": False})
+
+    _loaded = field_validator("defer_loading")(_is_loaded)
+
+    def tool(self) -> Tool:
+        """Return the tool for the chat template."""
+        return custom_tool(self.name, self.description, self.format.constraint() if self.format else None)
+
+    def to_json(self) -> ResponseCustomTool:
+        """Return the tool as a response repeats it."""
+        tool: ResponseCustomTool = {"type": self.type, "name": self.name, "format": self._format_to_json()}
+        if self.description is not None:  # OpenAI's document allows no null here, unlike in a function
+            tool["description"] = self.description
+        return tool
+
+    def _format_to_json(self) -> ResponseTextInput | ResponseGrammarInput:
+        if not isinstance(self.format, ResponseCustomGrammar):
+            return {"type": "text"}
+        return {"type": "grammar", "syntax": self.format.syntax, "definition": self.format.definition}
+
+
+CallableTool: TypeAlias = ResponseFunction | ResponseCustom
+"""A tool that the client runs."""
+
+
+class NamespaceTool(Nested):
+    """An entry of `tools` that groups tools under a name. Calls of these have it in the field `namespace`."""
+
+    type: Literal["namespace"]
+    name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
+    description: str
+    tools: Annotated[
+        list[
+            Annotated[
+                Annotated[ResponseFunction, of_type("function")] | Annotated[ResponseCustom, of_type("custom")],
+                by_type("function", "custom"),
+            ]
+        ],
+        Field(min_length=1, max_length=MAX_TOOLS),
+    ]
+
+    def to_json(self) -> ResponseNamespace:
+        """Return the tools as a response repeats them."""
+        return {
+            "type": self.type,
+            "name": self.name,
+            "description": self.description,
+            "tools": [tool.to_json() for tool in self.tools],
+        }
+
+
+OfferedTool: TypeAlias = CallableTool | NamespaceTool
+
+_TOOLS: dict[str, type[OfferedTool]] = {
+    "function": ResponseFunction,
+    "custom": ResponseCustom,
+    "namespace": NamespaceTool,
+}
+
+
+def read_tools(value: object) -> tuple[OfferedTool, ...]:
+    """Return the entries of `tools`. Raises `ValueError`, or `RequestError` with the place of the fault."""
+    if not isinstance(value, list) or len(value) > MAX_TOOLS:
+        raise ValueError(f"should be an array of at most {MAX_TOOLS} tools")
+    tools = tuple(_tool(tool, f"tools[{at}]") for at, tool in enumerate(value))
+    if sum(len(tool.tools) if isinstance(tool, NamespaceTool) else 1 for tool in tools) > MAX_TOOLS:
+        raise ValueError(f"should have at most {MAX_TOOLS} tools, with those in namespaces")
+    return tools
+
+
+def _tool(value: object, place: str) -> OfferedTool:
+    kind = value.get("type") if isinstance(value, dict) else None
+    if isinstance(kind, str) and kind not in _TOOLS:
+        raise refusal(place, f"tools of the type {kind[:64]!r} are not supported; describe a function instead")
+    return read_nested(_TOOLS[kind] if isinstance(kind, str) else ResponseFunction, value, place)
