@@ -11,6 +11,7 @@ from pydantic.json_schema import GenerateJsonSchema
 from gateway import __version__
 from gateway.apis.answers.shapes import ErrorAnswer
 from gateway.apis.endpoint import EVENTS, AnyEndpoint, Api, Described, has_body
+from gateway.apis.fields.base import UNKNOWN
 from gateway.apis.fields.read import MAX_FIELDS
 from gateway.openapi.statuses import DESCRIPTIONS, EVERYWHERE, HEADERS, PROTOCOL, failure, headers
 
@@ -111,7 +112,9 @@ class _Schemas:
 
     def _refuse_unknown_fields(self) -> None:
         for definition in self.definitions.values():
-            if "properties" in definition and definition.get("additionalProperties") is True:
+            if definition.pop(UNKNOWN, False):
+                definition["not"] = {}
+            elif "properties" in definition and definition.get("additionalProperties") is True:
                 definition["additionalProperties"] = False
 
 

@@ -50,7 +50,7 @@ HEADERS: Mapping[str, Described] = {
         "schema": {"type": "string", "minLength": 1, "maxLength": 128},
     },
     "x-llama-gateway-ignored": {
-        "description": "Unknown fields of the request body, which were ignored.",
+        "description": "Unknown fields of the request body, which were ignored, and tools that were left out.",
         "schema": {"type": "string"},
     },
     "retry-after": {"description": "Time until a retry, in seconds.", "schema": {"type": "integer", "minimum": 0}},

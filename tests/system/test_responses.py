@@ -193,7 +193,7 @@ async def test_the_async_client_gets_the_same_response(client: OpenAI, async_cli
 
 def test_an_unsupported_request_is_a_bad_request(client: OpenAI) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
-        client.responses.create(**ASKED, tools=[{"type": "web_search"}])
+        client.responses.create(**ASKED, tools=[{"type": "file_search", "vector_store_ids": ["vs_1"]}])
     assert (caught.value.param, caught.value.type) == ("tools[0]", "invalid_request_error")
 
 
@@ -220,6 +220,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
     "with a call in a namespace": {
         "tools": [
             {"type": "namespace", "name": "sums", "description": "Sums.", "tools": [{**ADD, "description": "Adds."}]},
+            {"type": "web_search"},
         ],
         "tool_choice": {"type": "function", "name": "Add"},
         "max_output_tokens": 400,

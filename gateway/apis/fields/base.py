@@ -1,11 +1,14 @@
 """Base class of the fields of every body."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 
 from pydantic import BaseModel, ConfigDict, GetJsonSchemaHandler, model_validator
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
+
+UNKNOWN = "x-unknown"
+"""Mark in the JSON schema of an object that is reported like an unknown field."""
 
 
 class Fields(BaseModel):
@@ -24,6 +27,10 @@ class Fields(BaseModel):
             return data
         known = _names(cls)
         return {name: value if name in known else None for name, value in data.items() if value is not None}
+
+    def ignored(self) -> Iterable[str]:
+        """Return the names to report of this object: its unknown fields."""
+        return self.model_extra or ()
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -56,7 +63,7 @@ def _or_null(field: JsonSchemaValue) -> JsonSchemaValue:
 
 def unknown_fields(body: BaseModel) -> Iterator[str]:
     """Yield the unknown fields of a body. Those of inner objects have a path: `stream_options.x`."""
-    yield from body.model_extra or ()
+    yield from body.ignored() if isinstance(body, Fields) else ()
     given = body.model_fields_set
     for name, field in type(body).model_fields.items():
         if name not in given:

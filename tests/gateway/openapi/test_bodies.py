@@ -59,7 +59,7 @@ TAKEN: list[tuple[type[BaseModel], dict[str, Any]]] = [
         {"input": [{"role": "user", "content": "a"}, {"id": "msg_1"}, {"type": "item_reference", "id": "x"}]},
     ),
     (ResponseBody, {"input": "a", "tools": [{"type": "function", "name": "f", "defer_loading": False}]}),
-    (ResponseBody, {"input": "a", "tools": [SPACE]}),
+    (ResponseBody, {"input": "a", "tools": [SPACE, {"type": "web_search", "filters": {}}]}),
     (ResponseBody, {"input": "a", "tools": [SPACE], "tool_choice": {**SPACED, "namespace": "s"}}),
     (
         ResponseBody,

@@ -36,6 +36,7 @@ UNKNOWN: dict[str, dict[str, Any]] = {
     "/v1/completions": {"prompt": "a", "x": 1},
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "a", "x": 1}]},
     "/tokenize": {"content": "a", "x": 1},
+    "/v1/responses": {"input": "a", "tools": [{"type": "web_search"}]},
 }
 
 

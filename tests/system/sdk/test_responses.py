@@ -139,7 +139,7 @@ def test_raw_and_streaming_responses_are_readable(client: OpenAI) -> None:
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
-    "a tool of OpenAI's own": ({"tools": [{"type": "web_search"}]}, "tools[0]"),
+    "a tool of OpenAI's own": ({"tools": [{"type": "file_search", "vector_store_ids": ["vs_1"]}]}, "tools[0]"),
     "absurd": ({"temperature": 3}, "temperature"),
     "an unknown id": ({"previous_response_id": "resp_none"}, "previous_response_id"),
     "a picture": (

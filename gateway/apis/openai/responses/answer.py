@@ -156,12 +156,18 @@ class ToolChoiceNamespace(JsonObject):
     name: str
 
 
+class ToolChoiceHosted(JsonObject):
+    """A tool that OpenAI runs itself. The model does not have it."""
+
+    type: str
+
+
 class ToolChoiceAllowed(JsonObject):
     """The tools among which the model may or must choose."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[ToolChoiceFunction | ToolChoiceCustom | ToolChoiceNamespace]
+    tools: list[ToolChoiceFunction | ToolChoiceCustom | ToolChoiceNamespace | ToolChoiceHosted]
 
 
 ResponseToolChoice: TypeAlias = (

@@ -10,9 +10,11 @@ from gateway.apis.openai.responses.answer import (
     ToolChoiceAllowed,
     ToolChoiceCustom,
     ToolChoiceFunction,
+    ToolChoiceHosted,
     ToolChoiceNamespace,
 )
 from gateway.apis.openai.responses.items import in_namespace
+from gateway.apis.openai.responses.tools.offered import HostedKind
 
 IN_NAMESPACE = "Namespace of the tool. It may be left out if no other tool of the type has the name."
 
@@ -54,14 +56,24 @@ class AllowedNamespace(Nested):
         return {"type": self.type, "name": self.name}
 
 
+class AllowedHosted(Nested):
+    """A tool that OpenAI runs itself. The model has it neither with this entry nor without."""
+
+    type: HostedKind
+
+    def to_json(self) -> ToolChoiceHosted:
+        """Return the entry as a response repeats it."""
+        return {"type": self.type}
+
+
 class AllowedChoice(Nested):
     """A `tool_choice` that allows only some of the tools."""
 
     type: Literal["allowed_tools"]
     mode: Literal["auto", "required"]
-    tools: list[Annotated[NamedTool | NamedCustomTool | AllowedNamespace, Field(discriminator="type")]] = Field(
-        min_length=1, max_length=MAX_TOOLS
-    )
+    tools: list[
+        Annotated[NamedTool | NamedCustomTool | AllowedNamespace | AllowedHosted, Field(discriminator="type")]
+    ] = Field(min_length=1, max_length=MAX_TOOLS)
 
     def to_json(self) -> ToolChoiceAllowed:
         """Return the choice as a response repeats it."""

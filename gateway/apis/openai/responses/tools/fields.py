@@ -5,11 +5,12 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from gateway.apis.fields.base import Fields
+from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.tools import MAX_TOOLS, check_tools
 from gateway.apis.openai.chat.tools import ToolSet
 from gateway.apis.openai.responses.answer import ResponseCustomTool, ResponseNamespace, ResponseTool, ResponseToolChoice
 from gateway.apis.openai.responses.tools.choice import AllowedChoice, Choice, NamedCustomTool, NamedTool
-from gateway.apis.openai.responses.tools.offered import OfferedTool, read_tools
+from gateway.apis.openai.responses.tools.offered import HostedTool, OfferedTool, read_tools
 from gateway.apis.openai.responses.tools.offers import Offer, allowed, named, offers_of, tools_of
 from gateway.chat.tools import Named, ToolChoice
 
@@ -29,6 +30,8 @@ class ResponseToolFields(Fields):
     def tool_set(self) -> ToolSet:
         """Return the tools. Raises `RequestError` if the choice does not match the tools."""
         offers, choice = self._offered()
+        if choice == "required" and not offers and self.tools:
+            raise refusal("tool_choice", "is required, but this server runs none of the tools that may be called")
         tools = tuple(tools_of(offers))
         check_tools(tools, choice, offered="tools", chosen="tool_choice")
         return ToolSet(tools, choice)
@@ -44,13 +47,13 @@ class ResponseToolFields(Fields):
             case NamedTool() | NamedCustomTool() as choice:
                 return offers, Named(named(offers, choice).model_name)
             case AllowedChoice() as choice:
-                return allowed(offers, choice), choice.mode
+                return allowed(offers, choice, self.tools), choice.mode
             case choice:
                 return offers, choice
 
     def tools_to_json(self) -> list[ResponseTool | ResponseCustomTool | ResponseNamespace]:
-        """Return the tools as a response repeats them."""
-        return [tool.to_json() for tool in self.tools]
+        """Return the tools as a response repeats them, without those that are left out."""
+        return [tool.to_json() for tool in self.tools if not isinstance(tool, HostedTool)]
 
     def tool_choice_to_json(self) -> ResponseToolChoice:
         """Return the choice as a response repeats it."""

@@ -1,9 +1,12 @@
-"""Entries of `tools`: those of chat in a flat format, and groups of them."""
+"""Entries of `tools`: those of chat in a flat format, groups of them, and those that OpenAI runs itself."""
 
-from typing import Annotated, Literal, TypeAlias
+from collections.abc import Iterable
+from typing import Annotated, Literal, TypeAlias, get_args
 
-from pydantic import Field, field_validator
+from pydantic import ConfigDict, Field, field_validator
+from typing_extensions import override
 
+from gateway.apis.fields.base import UNKNOWN
 from gateway.apis.fields.nested import Nested, by_type, of_type, read_nested, refusal
 from gateway.apis.fields.tools import MAX_TOOLS
 from gateway.apis.openai.chat.tools import FunctionObject
@@ -109,12 +112,38 @@ class NamespaceTool(Nested):
         }
 
 
-OfferedTool: TypeAlias = CallableTool | NamespaceTool
+HostedKind: TypeAlias = Literal[
+    "web_search",
+    "web_search_2025_08_26",
+    "web_search_preview",
+    "web_search_preview_2025_03_11",
+    "code_interpreter",
+    "image_generation",
+]
+
+
+class HostedTool(Nested):
+    """An entry of `tools` that OpenAI runs itself, and that the model need not call.
+
+    It is left out, and reported as the unknown field `tools.<type>`, so that `strict-fields` refuses it.
+    """
+
+    model_config = ConfigDict(json_schema_extra={UNKNOWN: True})
+
+    type: HostedKind
+
+    @override
+    def ignored(self) -> Iterable[str]:
+        return (self.type,)
+
+
+OfferedTool: TypeAlias = CallableTool | NamespaceTool | HostedTool
 
 _TOOLS: dict[str, type[OfferedTool]] = {
     "function": ResponseFunction,
     "custom": ResponseCustom,
     "namespace": NamespaceTool,
+    **dict.fromkeys(get_args(HostedKind), HostedTool),
 }
 
 

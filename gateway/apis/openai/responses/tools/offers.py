@@ -3,15 +3,17 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from engine import RequestError
 from gateway.apis.fields.nested import refusal
 from gateway.apis.openai.responses.tools.choice import (
     AllowedChoice,
+    AllowedHosted,
     AllowedNamespace,
     NamedCustomTool,
     NamedTool,
 )
 from gateway.apis.openai.responses.tools.names import model_name, prefix_of
-from gateway.apis.openai.responses.tools.offered import CallableTool, NamespaceTool, OfferedTool
+from gateway.apis.openai.responses.tools.offered import CallableTool, HostedTool, NamespaceTool, OfferedTool
 from gateway.chat.tools import Tool
 
 
@@ -43,6 +45,8 @@ def offers_of(tools: Iterable[OfferedTool]) -> list[Offer]:
 def _offers(tools: Iterable[OfferedTool]) -> Iterator[Offer]:
     for tool in tools:
         match tool:
+            case HostedTool():
+                pass
             case NamespaceTool():
                 yield from (Offer(inner, tool) for inner in tool.tools)
             case _:
@@ -92,16 +96,24 @@ def _described(choice: NamedTool | NamedCustomTool) -> str:
     return f"{kind} {choice.name[:64]!r}{place}"
 
 
-def allowed(offers: Sequence[Offer], choice: AllowedChoice) -> list[Offer]:
+def allowed(offers: Sequence[Offer], choice: AllowedChoice, tools: Iterable[OfferedTool]) -> list[Offer]:
     """Return the tools that a choice allows, in their order. Raises `RequestError` if one of them is not offered."""
+    hosted = {tool.type for tool in tools if isinstance(tool, HostedTool)}
     names: set[str] = set()
     for entry in choice.tools:
         match entry:
+            case AllowedHosted(type=kind):
+                if kind not in hosted:
+                    raise _not_offered(f"tool {kind!r}")
             case AllowedNamespace(name=namespace):
                 inner = {offer.model_name for offer in offers if offer.namespace == namespace}
                 if not inner:
-                    raise refusal("tool_choice", f"allows the namespace {namespace[:64]!r}, which is not offered")
+                    raise _not_offered(f"namespace {namespace[:64]!r}")
                 names |= inner
             case _:
                 names.add(named(offers, entry, "allows").model_name)
     return [offer for offer in offers if offer.model_name in names]
+
+
+def _not_offered(described: str) -> RequestError:
+    return refusal("tool_choice", f"allows the {described}, which is not offered")

@@ -37,7 +37,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "tools": {"input": "Hi", "tools": [TOOL], "tool_choice": {"type": "function", "name": "add"}, "background": True},
     "namespace": {
         "input": "Hi",
-        "tools": [{"type": "namespace", "name": "crm", "description": "", "tools": [TOOL]}],
+        "tools": [{"type": "namespace", "name": "crm", "description": "", "tools": [TOOL]}, {"type": "web_search"}],
     },
     "schema": {"input": "Hi", "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}}},
     "sampling": {"input": "Hi", "logit_bias": {"5": 1}, "stop": ["a"], "seed": -1, "top_logprobs": 2, "user": "me"},

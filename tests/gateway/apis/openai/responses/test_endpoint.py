@@ -352,7 +352,7 @@ UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
     ({"moderation": {"model": "m"}}, "moderation"),
     ({"truncation": "always"}, "truncation"),
     ({"reasoning": {"summary": "none"}}, "reasoning.summary"),
-    ({"tools": [TOOL, {"type": "web_search"}]}, "tools[1]"),
+    ({"tools": [TOOL, {"type": "file_search"}]}, "tools[1]"),
     ({"tools": [{"type": "custom"}]}, "tools[0].name"),
     ({"tools": [{"type": "custom", "name": "c", "defer_loading": True}]}, "tools[0].defer_loading"),
     ({"tools": [{"type": "custom", "name": "c"}], "tool_choice": {"type": "function", "name": "c"}}, "tool_choice"),
