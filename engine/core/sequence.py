@@ -171,13 +171,17 @@ class Sequence:
 
     @property
     def full(self) -> bool:
-        """True if tokens must be discarded before the next step."""
-        return self._window is not None and self.pending == 1 and self._window.is_full(self.computed)
+        """True if tokens must be discarded before the next step. A prompt that is only read needs no further cell."""
+        full = self._window is not None and self.pending == 1 and self._window.is_full(self.computed)
+        return full and self.draws
 
     @property
     def room(self) -> int:
-        """The maximum number of tokens, draft tokens included, that the next step may compute."""
-        return self.left if self._window is None else min(self.left, self._window.size - self.computed)
+        """The maximum number of tokens, draft tokens included, that the next step may compute.
+
+        They leave the last cell of a slot unused, so that it is full with the same tokens as without drafts.
+        """
+        return self.left if self._window is None else min(self.left, self._window.size - 1 - self.computed)
 
     @property
     def left(self) -> int:

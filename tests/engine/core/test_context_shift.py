@@ -74,6 +74,32 @@ def test_a_text_goes_on_when_its_slot_is_full(keep: int, discard: int, *, specul
     assert max(len(cells) for cells in run.run.cells.values()) < SIZE
 
 
+@pytest.mark.parametrize("discard", [0, 4])
+def test_accepted_draft_tokens_do_not_change_which_tokens_are_discarded(discard: int) -> None:
+    model = FakeModel(slots=1, context=SIZE, shifts=True)
+    ends = []
+    for speculative in (True, False):
+        run = Driver(model, FakeRunner(model, script=lambda tokens: 97 + (sum(tokens[-2:]) + len(tokens) // 8) % 3))
+        key = run.add(PROMPT, max_tokens=200, discard=discard, speculative=speculative)
+        run.drain()
+        assert (run.scheduler.metrics().accepted > 50) == speculative
+        end = run.last(key)
+        assert isinstance(end, Finished)
+        ends.append((run.text(key), end.discarded))
+    assert ends[0] == ends[1]
+
+
+def test_a_prompt_that_is_only_read_may_fill_its_slot() -> None:
+    run = driver()
+    for cached in (0, SIZE - 1):
+        key = run.add("x" * SIZE, max_tokens=0)
+        run.drain()
+        end = run.last(key)
+        assert isinstance(end, Finished)
+        assert (end.cached, end.discarded) == (cached, 0)
+        assert run.scheduler.metrics().cached_tokens == SIZE
+
+
 def test_the_counts_of_tokens_are_those_of_all_tokens() -> None:
     run = driver()
     run.add(PROMPT, max_tokens=100, speculative=False)
