@@ -115,7 +115,7 @@ class Scheduler:
         self._outbox.news += [(group.key, Started()) for group in self._running.admit()]
         ready = self._running.ready()
         self._rows, self._prompts = divide(self._adapter_turns.take(ready))
-        waits = self._ledger.store.reading and not ready
+        waits = self._ledger.store.reading and not ready and not self._ledger.unclean  # after changes, others may start
         self._reads = self._ledger.store.reads if waits else None
         return Demand(urgent=bool(self._rows), bulk=bool(self._prompts))
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from engine.core.kv.ledger import COPIED_AT_ONCE
 from engine.core.kv.prefix import Prefix
 from engine.core.kv.prefix_file import PrefixFile, file_for
 from engine.core.kv.prefix_files import GROWTH, WORTH_READING, WORTH_WRITING, PrefixFiles
@@ -18,10 +19,12 @@ LONG = words(1, 3 * WORTH_WRITING)
 TRIMS = {"can_trim": True, "windowed": False}
 
 
-def driven(kind: dict[str, bool] = TRIMS, *, slots: int = 2, store: int = ROOM) -> Driver:
+def driven(
+    kind: dict[str, bool] = TRIMS, *, slots: int = 2, context: int = COPIED_AT_ONCE, store: int = ROOM
+) -> Driver:
     rewinds = kind.get("rewinds", True)
     traits = {name: on for name, on in kind.items() if name != "rewinds"}
-    return Driver(FakeModel(slots=slots, context=4096, **traits), store_budget=store, rewinds=rewinds, on_disk=True)
+    return Driver(FakeModel(slots=slots, context=context, **traits), store_budget=store, rewinds=rewinds, on_disk=True)
 
 
 def restarted(old: Driver) -> Driver:
@@ -89,6 +92,20 @@ def test_others_go_on_while_one_waits_for_a_read() -> None:
     assert not isinstance(driver.last(waits), Finished)
     driver.drain()
     assert isinstance(driver.last(waits), Finished)
+
+
+def test_a_request_that_starts_after_copies_does_not_wait_for_the_read_of_another_one() -> None:
+    driver = driven(context=2 * COPIED_AT_ONCE)
+    computed(driver, LONG)
+    driver = restarted(driver)
+    for seed in (2, 3):
+        computed(driver, words(seed, COPIED_AT_ONCE))
+    waits = driver.add(LONG, max_tokens=1)  # the cells in its slot are saved first, so that no other one starts yet
+    starts = driver.add("short", max_tokens=1)
+    while driver.scheduler.busy:
+        driver.step()
+    assert not isinstance(driver.last(waits), Finished)
+    assert isinstance(driver.last(starts), Finished)
 
 
 def test_a_cancel_during_a_read_frees_the_slot_at_once() -> None:
