@@ -91,6 +91,8 @@ class FakeRunner(Runner):
         if shift.start < 0 or shift.count < 1 or shift.start + shift.count > len(cells):
             raise RuntimeError(f"slot {shift.seq_id} has {len(cells)} cells: too few for {shift}")
         del cells[shift.start : shift.start + shift.count]
+        floor = self._floors.get(shift.seq_id, 0)
+        self._floors[shift.seq_id] = max(min(floor, shift.start), floor - shift.count)
 
     @override
     def copy(self, copy: Copy) -> None:
