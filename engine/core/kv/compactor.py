@@ -40,7 +40,8 @@ class Compactor:
         gaps = sum(self._is_gap(a.seq_id + 1, b.seq_id) for a, b in pairwise(rows))
         if not gaps:
             return
-        if any(row.request.slot is not None for row in rows):  # a request keeps the slot that it names
+        holders = (slot.holder for slot in self._ledger.slots)
+        if any(holder and holder.request.slot is not None for holder in holders):  # it keeps the slot that it names
             return
         if len(self._spent) >= len(self._ledger.slots):  # some of these sets have no sequence any more
             self._spent.clear()

@@ -95,6 +95,15 @@ def test_a_prefill_between_the_decode_rows_gives_way_to_them() -> None:
     assert sorted(places(held)) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("named", range(3))
+def test_a_sequence_keeps_the_slot_that_its_request_names_also_beside_the_rows(named: int) -> None:
+    ledger, held = crowd(3, 10, 20, 10)
+    held[named].request = request(slot=named)
+    for _ in range(3):
+        Compactor(ledger).gather([held[0], held[2]])
+    assert places(held) == [0, 1, 2]
+
+
 def test_moves_before_one_pass_are_bounded() -> None:
     ledger, rows = crowd(8, *(COPIED_AT_ONCE, None) * 2, COPIED_AT_ONCE, weight_pass=4 * COPIED_AT_ONCE)
     compactor = Compactor(ledger)
