@@ -1,6 +1,7 @@
 """The cells of a slot as bytes in host memory, in the format of llama.cpp."""
 
 import ctypes
+import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -72,7 +73,10 @@ class StateMemory:
         """
         ready, self._next = self._next, None
         memory = ready.result() if ready else _allocate(size)
-        memory.resize(size)
+        if sys.platform == "linux":
+            memory.resize(size)
+        elif len(memory) != size:  # macOS has no `mremap`
+            memory = _allocate(size)
         self._next = self._thread.submit(_touched, size)
         return np.frombuffer(memory, np.uint8)
 

@@ -1,9 +1,12 @@
 """Host memory for saved cells: of the requested size, prepared in advance, freed with its last reference."""
 
+import sys
 import weakref
 from collections.abc import Iterator
+from mmap import mmap
 
 import pytest
+from typing_extensions import override
 
 from engine.llama import state
 from engine.llama.state import StateMemory, StateSize, measure, measure_parts
@@ -35,6 +38,23 @@ def test_the_memory_of_the_next_state_is_touched_by_another_thread(
     monkeypatch.setattr(state, "_touched", state._allocate)
     monkeypatch.setattr(state, "_allocate", None)
     assert memory.take(10_000).nbytes == 10_000, "nothing is allocated for it now"
+
+
+class _FixedMap(mmap):
+    """Memory of a system without `mremap`."""
+
+    @override
+    def resize(self, newsize: int) -> None:
+        raise SystemError("mmap: resizing not available--no mremap()")
+
+
+def test_states_of_several_sizes_have_memory_where_it_cannot_be_resized(
+    memory: StateMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(state, "_allocate", lambda size: _FixedMap(-1, size))
+    sizes = [10_000, 10_000, 3, 1_000_000, 5000]
+    assert [memory.take(size).nbytes for size in sizes] == sizes
 
 
 def test_a_state_without_references_is_freed(memory: StateMemory) -> None:
