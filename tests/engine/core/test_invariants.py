@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, precondition, rule
 
+from engine.core.window import ContextWindow
 from engine.events import Failed, Finished, Released, Started
 from engine.request import GenerationRequest, PromptText, Sampling
 from engine.testing.fake_model import FakeModel, adapted, letters
@@ -14,6 +15,7 @@ from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver, bytes_of, direct, request
 from tests.repeat import TIMES, repeated
 
+CONTEXT = 256
 BEGINNINGS = ("", "ab" * 50, "ab" * 50 + "b" * 40)
 prompts = st.builds(str.__add__, st.sampled_from(BEGINNINGS), st.text(alphabet="ab", min_size=1, max_size=60))
 
@@ -25,7 +27,7 @@ class Engine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.driver = Driver(FakeModel(slots=3, context=256), store_budget=10**6, on_disk=True)
+        self.driver = Driver(FakeModel(slots=3, context=CONTEXT), store_budget=10**6, on_disk=True)
         self.asked: dict[int, GenerationRequest] = {}
         self.cancelled: set[int] = set()
 
@@ -40,6 +42,7 @@ class Engine(RuleBasedStateMachine):
         room=st.sampled_from([sys.maxsize, sys.maxsize, 300]),
         on_disk=st.booleans(),
         pool=st.none() | st.integers(256, 700),
+        shifts=st.booleans(),
         ahead=st.booleans(),
     )
     @precondition(lambda self: not self.asked)
@@ -56,12 +59,14 @@ class Engine(RuleBasedStateMachine):
         room: int,
         on_disk: bool,
         pool: int | None,
+        shifts: bool,
         ahead: bool,
     ) -> None:
-        can_trim = can_trim and not (windowed and pool)  # windows are never full-size in a unified cache
+        pool = None if shifts else pool  # llama.cpp would move shared cells in all slots
+        can_trim = shifts or (can_trim and not (windowed and pool))  # windows are never full-size in a unified cache
         traits: dict[str, Any] = {"can_trim": can_trim, "windowed": windowed, "max_draft": 15 if can_trim else 3}
         traits["drops_steps"] = drops_steps and not can_trim
-        model = FakeModel(slots=slots, context=256, pool=pool, **traits)
+        model = FakeModel(slots=slots, context=CONTEXT, pool=pool, shifts=shifts, **traits)
         runner = FakeRunner(model, capacity=None if pool else capacity, rewinds=rewinds)
         self.driver = Driver(
             model, runner, store_budget=store, rewinds=rewinds, on_disk=on_disk, ahead=ahead, key=self.driver.key
@@ -73,7 +78,8 @@ class Engine(RuleBasedStateMachine):
         texts=st.lists(prompts, min_size=1, max_size=2),
         turns=st.sampled_from([(), (100,), (70, 140)]),
         n=st.integers(1, 3),
-        max_tokens=st.integers(0, 12),
+        max_tokens=st.integers(0, 12) | st.just(CONTEXT),
+        foreseen=st.booleans(),
         fields=st.fixed_dictionaries(
             {
                 "stop": st.sampled_from([(), ("a",), ("bc", "x")]),
@@ -88,12 +94,22 @@ class Engine(RuleBasedStateMachine):
                 "echo": st.booleans(),
                 "logprobs": st.sampled_from([None, None, None, 2]),
                 "min_tokens": st.integers(0, 4),
+                "speculative": st.sampled_from([None, True, True]),
+                "slot": st.sampled_from([None, None, 0]),
+                "keep": st.sampled_from([0, 5, -1]),
+                "discard": st.sampled_from([0, 7]),
             }
         ),
     )
-    def add(self, texts: list[str], turns: tuple[int, ...], n: int, max_tokens: int, fields: dict[str, Any]) -> int:
+    def add(
+        self, texts: list[str], turns: tuple[int, ...], n: int, max_tokens: int, foreseen: bool, fields: dict[str, Any]
+    ) -> int:
+        if not self.driver.model.info.shifts:
+            max_tokens = min(max_tokens, CONTEXT - max(map(len, texts)))
         sampling = Sampling(min_tokens=min(fields.pop("min_tokens"), max_tokens))
         fields = {**fields, "n": n, "max_tokens": max_tokens, "sampling": sampling}
+        if foreseen:
+            fields["prediction"] = self.expected(request(texts[0], **fields), texts[0], max_tokens)
         cut = [PromptText(text, (), tuple(at for at in turns if at < len(text))) for text in texts]
         key = self.driver.add(*cut, **fields)
         self.asked[key] = request(*texts, **fields)
@@ -197,7 +213,7 @@ class Engine(RuleBasedStateMachine):
         assert len(failures) <= 1
         if not releases and not failures:
             assert sorted(ended) == list(range(choices))
-        if releases:
+        if releases and not failures:  # one that was on its way may come after the reply to the cancel
             assert news[-1] is releases[0]
 
     def check_told(self, key: int, asked: GenerationRequest) -> None:
@@ -208,13 +224,24 @@ class Engine(RuleBasedStateMachine):
             told = self.driver.text(key, choice)
             answer = told.removeprefix(prompt) if asked.echo else told
             assert told == (prompt + answer if asked.echo else answer)
-            known = list((prompt + answer).encode())
             if not (asked.stop_tokens and asked.sampling.min_tokens):  # the fake may draw something else instead
-                drawn = [letters(known[:at]) for at in range(len(prompt), len(known))]
-                assert known[len(prompt) :] == [adapted(token, asked.adapters or ()) for token in drawn]
-            if asked.logprobs is not None and not asked.adapters:
+                assert answer == self.expected(asked, prompt, len(answer))
+            known = list((prompt + answer).encode())
+            if asked.logprobs is not None and not asked.adapters and len(known) < CONTEXT:
                 expected = direct(known, asked.logprobs)
                 assert self.driver.details(key, choice) == expected[0 if asked.echo else len(prompt) :]
+
+    def expected(self, asked: GenerationRequest, prompt: str, tokens: int) -> str:
+        """Return the beginning of the answer to a prompt, of a model that computes each token by itself."""
+        known, text = list(prompt.encode()), ""
+        window = ContextWindow(CONTEXT, len(prompt) if asked.keep < 0 else asked.keep, asked.discard)
+        for _ in range(tokens):
+            if self.driver.model.info.shifts and text and window.is_full(len(known) - 1):
+                start, count = window.gap(len(known) - 1)
+                del known[start : start + count]
+            known.append(adapted(letters(known), asked.adapters or ()))
+            text += chr(known[-1])
+        return text
 
 
 TestEngine = repeated(Engine.TestCase)
