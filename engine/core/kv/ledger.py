@@ -156,7 +156,7 @@ class KVLedger:
         if moved is None:
             raise RuntimeError(f"slot {source.seq_id} is free")
         if len(target.cached) > COPIED_AT_ONCE:
-            self._give_up(target)
+            self.vacate(target)
         there, back = source.size, target.size
         target.floor, source.floor = there, back
         if there and back:
@@ -201,8 +201,11 @@ class KVLedger:
         slot.cached = []
 
     def vacate(self, slot: Slot) -> None:
-        """Drop the cells of a free slot, which are saved if that is worth it."""
-        self._give_up(slot)
+        """Drop the cached cells of a slot, which are saved if that is worth it."""
+        if slot.cached:
+            self._save(slot)
+            self._remove(slot, 0)
+            slot.cached = []
 
     def fill(self, slot: Slot, prefix: Prefix) -> None:
         """Record the cells that were put into a free, empty slot."""
@@ -240,7 +243,7 @@ class KVLedger:
         """Drop all cached cells. Return whether there were any."""
         cached = [slot for slot in self.slots if slot.cached]
         for slot in cached:
-            self._give_up(slot)
+            self.vacate(slot)
         return bool(cached)
 
     def take_changes(self) -> tuple[CellChange, ...]:
@@ -315,13 +318,6 @@ class KVLedger:
         """Make the parts in host memory the last to be evicted."""
         for stored in reuse.stored:
             self.store.use(stored)
-
-    def _give_up(self, slot: Slot) -> None:
-        """Drop the cached cells of a slot."""
-        if slot.cached:
-            self._save(slot)
-            self._remove(slot, 0)
-            slot.cached = []
 
     def _move_cells(self, source: Slot, target: Slot, tokens: int) -> None:
         self._changes.append(Copy(source.seq_id, target.seq_id, tokens))

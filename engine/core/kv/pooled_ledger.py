@@ -68,7 +68,7 @@ class PooledLedger(KVLedger):
             cached = [slot for slot in self.slots if slot.cached]
             if not cached:
                 return False
-            self._give_up(min(cached, key=lambda slot: slot.used))
+            self.vacate(min(cached, key=lambda slot: slot.used))
         return True
 
     @override
