@@ -179,12 +179,12 @@ def test_cells_without_memory_fail_their_query_alone(
 def test_the_id_of_an_answered_query_may_be_used_again_at_once() -> None:
     replies: queue.SimpleQueue[FromEngine] = queue.SimpleQueue()
 
+    left = iter([KeepSlot(ERASE, 0)])
+
     def write(reply: FromEngine) -> None:
-        if replies.empty():
-            replies.put(reply)
-            files.submit(1, KeepSlot(ERASE, 0))
-        else:
-            replies.put(reply)
+        for query in left:
+            files.submit(1, query)
+        replies.put(reply)
 
     loop = StepLoop([], lambda _news, _metrics: None, Progress())
     files = SlotFiles(None, loop, write)
