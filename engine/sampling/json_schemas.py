@@ -6,6 +6,7 @@ close the same things.
 
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 from engine.sampling.grammar_bounds import GrammarError, json_values
@@ -23,12 +24,15 @@ _NAMED = ("properties", "patternProperties", "$defs", "definitions")
 """Keywords with one schema, with several, and with named ones."""
 _COMBINING = {"$ref", "$dynamicRef", "anyOf", "oneOf", "not", "if", "dependentSchemas", "unevaluatedProperties"}
 _OF_OBJECTS = {"properties", "patternProperties", "additionalProperties", "required", "minProperties"}
+_NOTES = ("default", "examples")
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 
 _BOUNDS = ({"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"})
 _LARGEST = 9 * 10**18
 """Largest integer. Those of 64 bits end soon after it, and llguidance has no wider ranges."""
-_BITS_OF_DOUBLE = 53
+_EXACT_DOUBLES = 2**63
+"""Integers below are written with all digits of their double, larger ones with 17 at most. Those below the integers of
+64 bits are refused."""
 _OF_SPECIAL_INTEGERS = {"enum", "const", "multipleOf", "allOf", *_COMBINING}
 
 
@@ -39,6 +43,7 @@ def closed(schema: Schema) -> Schema:
     - Objects have only the properties that the schema names, unless it says `additionalProperties`, or combines several
       schemas for one object.
     - Integers have at most 19 digits.
+    - Values that limit no text, as a `default`, are left out.
     - Bounds of numbers are left out if they are wider than those of 64-bit integers.
     - What cannot be enforced is left out, and overlapping alternatives of `oneOf` are those of `anyOf`, unless the
       `x-guidance` has `lenient` false.
@@ -56,6 +61,8 @@ def closed(schema: Schema) -> Schema:
     lenient = not isinstance(options, dict) or options.get("lenient", True)
     if not lenient and any(map(_changed_constants, parts)):
         raise GrammarError("const or enum in its JSON schemas has an integer that would be rounded to a double")
+    for part in parts:
+        _drop_notes(part)
     for part in parts if lenient else ():
         _drop_changed_constants(part)
         _drop_wide_bounds(part)
@@ -99,6 +106,12 @@ def _close_object(part: Schema) -> None:
         part["additionalProperties"] = False
 
 
+def _drop_notes(part: Schema) -> None:
+    """Drop the values that limit no text, so that a number in them is not refused."""
+    for key in _NOTES:
+        part.pop(key, None)
+
+
 def _drop_changed_constants(part: Schema) -> None:
     """Drop constants that llguidance would change. If they are integers, any integer takes their place."""
     for key in _changed_constants(part):
@@ -113,7 +126,13 @@ def _changed_constants(part: Schema) -> list[str]:
 
 
 def _is_rounded(value: object) -> bool:
-    return isinstance(value, int) and value % 2 ** max(value.bit_length() - _BITS_OF_DOUBLE, 0) != 0
+    if not isinstance(value, int):
+        return False
+    try:
+        double = float(value)
+    except OverflowError:
+        return True
+    return value != (double if value < _EXACT_DOUBLES else Decimal(repr(double)))
 
 
 def _drop_wide_bounds(part: Schema) -> None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -138,6 +139,26 @@ def test_a_constant_that_is_a_double_is_enforced(value: float) -> None:
     schema = strict_schema({"const": value})
     assert allows(schema, value)
     assert not allows(schema, 5)
+
+
+@pytest.mark.parametrize("value", [2**63, 2**70, 2**2000], ids=["2**63", "2**70", "2**2000"])
+def test_a_large_constant_that_would_lose_its_last_digits_is_left_out(value: int) -> None:
+    assert allows({"const": value}, 7)
+    with pytest.raises(GrammarError, match="rounded"):
+        refusal(strict_schema({"const": value}))
+
+
+@pytest.mark.parametrize("complete", [dict, strict_schema])
+def test_numbers_that_limit_no_text_may_have_any_size(complete: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    count = {"type": "integer", "minimum": LEAST, "default": LEAST, "examples": [LEAST]}
+    schema = {
+        "type": "object",
+        "properties": {"default": count},
+        "required": ["default"],
+        "default": {"default": LEAST},
+    }
+    assert allows(complete(schema), {"default": 3})
+    assert not allows(complete(schema), {"default": "x"})
 
 
 def test_equal_integers_share_a_definition() -> None:
