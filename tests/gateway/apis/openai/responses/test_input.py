@@ -1,5 +1,7 @@
 """Every input item, in its stored form and as a chat message."""
 
+import re
+import tracemalloc
 from typing import Any
 
 import orjson
@@ -11,7 +13,7 @@ from engine import RequestError
 from gateway.apis.fields.parts import MAX_PARTS
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.input import MAX_ITEMS, encode_input, read_input, resolve
-from gateway.apis.openai.responses.items import decode_reasoning, encode_reasoning
+from gateway.apis.openai.responses.items import ENCODED_REASONING, decode_reasoning, encode_reasoning
 from gateway.apis.openai.responses.request import ResponseBody
 from gateway.chat.transcript import with_items
 
@@ -93,6 +95,23 @@ def test_reasoning_without_a_text_stands_for_the_stored_item_or_is_left_out() ->
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_encoded_reasoning_has_its_words(text: str) -> None:
     assert decode_reasoning(encode_reasoning(text)) == text
+
+
+@given(st.text("Ag/+= \nä", max_size=9))
+def test_the_words_are_those_that_the_documented_pattern_allows(encoded: str) -> None:
+    content = f"plain.{encoded}"
+    assert (decode_reasoning(content) is None) is (re.fullmatch(ENCODED_REASONING, content) is None)
+
+
+def test_long_encoded_reasoning_takes_little_memory() -> None:
+    content = encode_reasoning("a" * 2**20)
+    tracemalloc.start()
+    try:
+        decode_reasoning(content)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 8 * 2**20
 
 
 @pytest.mark.parametrize("content", ["", "gAAAAABpM0Yj-", "plain", "aG0=", "plain.aG", "plain.aG0=\n", "plain.a b="])
