@@ -201,7 +201,7 @@ def _read_argument(
 ) -> Reading[None]:
     source.hold(len(markup.argument.opening))
     name = yield from source.word(_NAME)
-    if name.startswith("/"):  # it is the closing tag of another element
+    if markup.nested and name.startswith("/"):  # it is the closing tag of another element
         raise Truncated if source.finished() else Malformed
     yield from source.expect(markup.argument.closing)
     start = yield from source.expect(*[tags.opening for tags in markup.values])

@@ -127,6 +127,11 @@ def test_arguments_are_read_as_they_were_written_at_any_cut(
     assert _read(family, pieces) == arguments
 
 
+@pytest.mark.parametrize("family", _WRITTEN)
+def test_the_name_of_an_argument_may_begin_with_a_slash(family: str) -> None:
+    assert _read(family, [_write(family, {"/path": "a"})]) == {"/path": "a"}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
