@@ -165,11 +165,14 @@ def is_at(file: IO[bytes], path: Path) -> bool:
 
 
 def _lock(partial: Path, locks: ExitStack) -> bool:
-    """Lock a download that is not complete until the stack is closed. Returns False if it runs, or has just ended."""
+    """Lock a download that is not complete until the stack is closed.
+
+    Returns False if it runs, has just ended, or may not be written.
+    """
     try:
-        file = locks.enter_context(partial.open("rb"))
+        file = locks.enter_context(partial.open("r+b"))  # NFS locks only files that are open for writing
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (FileNotFoundError, BlockingIOError):
+    except (FileNotFoundError, PermissionError, BlockingIOError):
         return False
     return is_at(file, partial)
 

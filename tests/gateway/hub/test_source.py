@@ -287,6 +287,23 @@ def test_a_download_that_is_removed_before_its_turn_begins_in_a_new_file(
     assert (len(removed), list(cache.root.rglob("*.incomplete"))) == (1, [])
 
 
+def test_a_download_is_open_for_writing_when_it_is_locked_for_its_removal(
+    cache: HubCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NFS gives an exclusive lock only then."""
+    partial = cache.blob("someone/some", "digest.incomplete")
+    partial.parent.mkdir(parents=True)
+    partial.write_bytes(b"part")
+    modes: list[int] = []
+
+    def note(file: IO[bytes], _operation: int) -> None:
+        modes.append(fcntl.fcntl(file, fcntl.F_GETFL) & os.O_ACCMODE)
+
+    monkeypatch.setattr(fcntl, "flock", note)
+    assert cache.remove_partials("someone/some") == len(b"part")
+    assert modes == [os.O_RDWR]
+
+
 def test_a_download_that_runs_is_not_removed(cache: HubCache) -> None:
     partial = cache.blob("someone/some", "digest.incomplete")
     partial.parent.mkdir(parents=True)
