@@ -5,7 +5,6 @@ Each repository's folder in the cache has a list of them, so that the list goes 
 
 import fcntl
 import logging
-import os
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +21,9 @@ logger = logging.getLogger(__name__)
 
 LIST = "llama-gateway.json"
 """Name of the list in a repository's folder. Other programs of the hub ignore it."""
+LOCKS = ".locks"
+"""Folder of the locks in a cache."""
+_LOCK = "llama-gateway.lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +79,15 @@ class PulledModels:
 
     @contextmanager
     def _locked(self, repository: str) -> Iterator[None]:
-        """Lock the list of a repository: other servers may share the cache."""
-        try:
-            folder = os.open(self._cache.folder(repository), os.O_RDONLY | os.O_DIRECTORY)
-        except FileNotFoundError:  # it has no list, either
+        """Lock the list of a repository: other servers may share the cache.
+
+        The lock is a file beside those of huggingface-hub, because NFS locks only files that are open for writing.
+        """
+        place = self._cache.root / LOCKS / self._cache.folder(repository).name / _LOCK
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with place.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
             yield
-            return
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
 
     def _files_of(self, reference: HubReference) -> set[str]:
         try:

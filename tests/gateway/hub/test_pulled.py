@@ -1,13 +1,12 @@
 """The list of pulled models in a cache that several servers share."""
 
 import fcntl
-import os
 from pathlib import Path
 
 import pytest
 
 from gateway.hub.cache import HubCache
-from gateway.hub.pulled import LIST, PulledModels
+from gateway.hub.pulled import LIST, LOCKS, PulledModels
 from gateway.hub.reference import HubReference
 
 REPOSITORY = "someone/some"
@@ -32,10 +31,9 @@ def test_no_other_server_edits_the_list_between_its_reading_and_its_writing(
     replace, written = Path.replace, list[str]()
 
     def replace_alone(path: Path, target: Path) -> Path:
-        other_server = os.open(cache.folder(REPOSITORY), os.O_RDONLY)
-        with pytest.raises(BlockingIOError):
+        (lock,) = (cache.root / LOCKS).glob("*/*")
+        with lock.open("ab") as other_server, pytest.raises(BlockingIOError):
             fcntl.flock(other_server, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.close(other_server)
         written.append(target.name)
         return replace(path, target)
 

@@ -10,7 +10,7 @@ import pytest
 
 from engine import EngineMetrics
 from gateway.hub.errors import MISSING, HubError
-from gateway.hub.pulled import LIST
+from gateway.hub.pulled import LIST, LOCKS
 from gateway.keys.key import Key, KeyLimits
 from gateway.keys.ring import KeyRing
 from gateway.keys.secret import hash_of
@@ -42,7 +42,7 @@ def lines(call: AsgiCall) -> list[dict[str, Any]]:
 
 
 def found(folder: Path, pattern: str) -> list[str]:
-    return [path.name for path in folder.rglob(pattern)]
+    return [path.name for path in folder.rglob(pattern) if LOCKS not in path.parts]
 
 
 def remove_file_of(folder: Path, repository: str) -> None:
