@@ -58,4 +58,6 @@ def main(source: str, target: str, url: str = "http://localhost:8000") -> None:
         asyncio.run(answer_all(url, lines, results, bar))
 
 
+if not sys.argv[2:]:
+    sys.exit(__doc__)
 main(*sys.argv[1:])

@@ -1,4 +1,8 @@
-"""Ollama's Python client: a chat, its stream, and a tool. Usage: python examples/ollama_sdk_chat.py [URL]"""
+"""Ollama's Python client: a chat, its stream, and a tool.
+
+Needs: pip install ollama
+Usage: python examples/ollama_sdk_chat.py [URL of a running server]
+"""
 
 import sys
 

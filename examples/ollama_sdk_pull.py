@@ -1,6 +1,7 @@
 """Ollama's Python client: pull a model of the Hugging Face hub, ask it, delete it. The server needs `--allow-pull`.
 
-Usage: python examples/ollama_sdk_pull.py [URL] [MODEL]
+Needs: pip install ollama
+Usage: python examples/ollama_sdk_pull.py [URL of a running server] [MODEL]
 """
 
 import sys
