@@ -8,6 +8,8 @@ from typing import Literal
 
 from gateway.hub.reference import SCHEME, HubReference
 
+_URLS = (("http:",), ("https:",))
+"""First parts of the paths that URLs look like."""
 _GGUF_HEADER = 24
 _ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
 _MODEL_NAME = re.compile(r"[\w.\-/:+@]+")
@@ -70,6 +72,8 @@ def readable_model(place: Path | HubReference) -> Path | HubReference:
         return place
     if _OF_HUB.fullmatch(str(place)) and not place.exists():
         raise ValueError(f"there is no such file; a model of the Hugging Face hub is written {SCHEME}{place}")
+    if place.parts[:1] in _URLS:
+        raise ValueError(f"a URL is no file; a model of the Hugging Face hub is written {SCHEME}USER/REPO:QUANT")
     return readable_gguf(place)
 
 

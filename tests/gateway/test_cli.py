@@ -502,6 +502,12 @@ def test_a_missing_file_that_may_be_a_model_of_the_hub_is_named_as_such(place: s
     assert complaint("--model", place) == f"--model {place!r}: there is no such file; {named}"
 
 
+def test_a_url_is_no_model() -> None:
+    url = "https://huggingface.co/someone/model/resolve/main/model.gguf"
+    reason = "a URL is no file; a model of the Hugging Face hub is written hf:USER/REPO:QUANT"
+    assert complaint("--model", url) == f"--model {url!r}: {reason}"
+
+
 def test_a_flag_takes_back_the_stream_interval_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("stream-interval-ms = 20\n")
