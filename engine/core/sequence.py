@@ -172,8 +172,7 @@ class Sequence:
     @property
     def full(self) -> bool:
         """True if tokens must be discarded before the next step. A prompt that is only read needs no further cell."""
-        full = self._window is not None and self.pending == 1 and self._window.is_full(self.computed)
-        return full and self.draws
+        return self._window is not None and self.pending == 1 and self.draws and self._window.is_full(self.computed)
 
     @property
     def room(self) -> int:

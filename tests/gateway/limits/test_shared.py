@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -23,7 +23,6 @@ from tests.gateway.limits import killed_gateway
 from tests.gateway.limits.conformance import CASES, DAY, Case
 from tests.gateway.limits.shared import LEASE, benches, limiter_on, total, until_settled
 from tests.gateway.limits.virtual import VirtualClock, key_with, record_of
-from tests.postgres import programs, serving_postgres
 from tests.repeat import thorough
 
 pytestmark = pytest.mark.anyio
@@ -32,15 +31,6 @@ ROOT = Path(__file__).parents[3]
 REQUESTS = 200
 """Requests of the process that is not killed."""
 KEY = key_with(tokens_per_day=1000, concurrent_requests=2, tokens_per_minute=600)
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    found = programs()
-    if found is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    with serving_postgres(found) as place:
-        yield place
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)

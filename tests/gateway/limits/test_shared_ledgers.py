@@ -1,7 +1,6 @@
 """Ledgers in PostgreSQL over time: leases, periods, and a clock that goes back."""
 
 import time
-from collections.abc import Iterator
 
 import psycopg
 import psycopg.errors
@@ -13,20 +12,10 @@ from gateway.storage.postgres import PostgresDatabase
 from tests.gateway.limits.conformance import DAY, Bench
 from tests.gateway.limits.shared import LEASE, benches, total
 from tests.gateway.limits.virtual import key_with, record_of
-from tests.postgres import programs, serving_postgres
 
 pytestmark = pytest.mark.anyio
 
 KEY = key_with(tokens_per_day=1000, concurrent_requests=1)
-
-
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    found = programs()
-    if found is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    with serving_postgres(found) as place:
-        yield place
 
 
 async def renew(url: str, bench: Bench) -> None:
