@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.cluster.environment import LOCAL_RAY
+from gateway.cluster.ingress.app import INGRESS
 
 GUARD = 100.0
 """Seconds after which a test gives up waiting. Never a part of an assertion."""
@@ -83,7 +84,7 @@ class Cluster:
         """Return the metrics of each replica that is up, summed over all labels but the reason of the end."""
         figures: dict[str, dict[str, float]] = {}
         for line in self._metrics():
-            if found := _SAMPLE.match(line):
+            if (found := _SAMPLE.match(line)) and found[2] != INGRESS:
                 name, replica, reason, value = found.groups()
                 figures.setdefault(replica, defaultdict(float))[f"{name} {reason}" if reason else name] += float(value)
         return figures
