@@ -1,6 +1,5 @@
 """Endpoints of Anthropic's messages: `/v1/messages`, and the token count of its prompt."""
 
-from engine import RequestError
 from gateway.apis.answers.deltas import read_deltas
 from gateway.apis.answers.input_tokens import count_tokens
 from gateway.apis.answers.reply import JsonReply
@@ -12,6 +11,7 @@ from gateway.apis.anthropic.messages.message import message, stop_of, usage
 from gateway.apis.anthropic.messages.request import CountBody, MessagesBody
 from gateway.apis.anthropic.messages.stream import EVENTS, MessageEvents
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.fields.nested import refusal
 from gateway.middleware.streams.sse import EventStream
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
@@ -59,8 +59,7 @@ class MessagesEndpoints:
 def check_unknown(call: Call[PromptCall] | Call[MessageCall], asked: PromptCall) -> None:
     """Refuse unknown fields, as Anthropic does, unless the client names a beta that may bring them."""
     if asked.unknown is not None and BETA not in call.http.headers:
-        reason = f"{asked.unknown}: Extra inputs are not permitted"
-        raise RequestError(reason, code="unknown_parameter", param=asked.unknown)
+        raise refusal(asked.unknown, "Extra inputs are not permitted")
 
 
 def _is_call(block: ContentBlock) -> bool:

@@ -302,7 +302,6 @@ async def test_unknown_fields_are_refused_unless_the_client_names_a_beta() -> No
     body = {**BODY, "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi", "new": 1}]}]}
     reply = await post(app_of(engine_of()), PATH, body)
     assert reply.json["error"]["message"] == "messages.content.new: Extra inputs are not permitted"
-    assert reply.json["error"]["details"] == {"error_code": "unknown_parameter"}
     reply = await post(app_of(engine_of()), PATH, body, anthropic_beta="new-2026-11-01")
     assert (reply.status, reply.header("x-llama-gateway-ignored")) == (200, "messages.content.new")
 
