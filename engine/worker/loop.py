@@ -11,7 +11,7 @@ from typing import Any
 
 from engine.background import Background
 from engine.core.kv.prefix_file import FileService
-from engine.core.lane import Job, Work
+from engine.core.lane import Job, News, Work
 from engine.core.turns import NO_DEMAND, Turns
 from engine.errors import LoadError
 from engine.events import Event, Released
@@ -40,7 +40,7 @@ class StepLoop:
 
         Args:
             lanes: Lanes that take turns.
-            publish: Sends events and the metrics of the same moment. Called from any thread.
+            publish: Sends events, and the metrics of the moment after them. Called by one thread at a time.
             progress: Times the steps.
             background: Applies the result of a step while the next one runs. By default it has a thread of its own.
         """
@@ -49,6 +49,7 @@ class StepLoop:
         self._publish = publish
         self._progress = progress
         self._lock = threading.Lock()
+        self._publishing = threading.Lock()
         self._wake = threading.Condition(self._lock)
         self._stopped = False
         self._jobs: list[Callable[[], bool]] = []
@@ -85,10 +86,9 @@ class StepLoop:
                     released = lane.scheduler.cancel(key)
                     if lane.scheduler.in_step.abandoned:
                         lane.abort()
-            metrics = self._metrics()
             self._wake.notify()
         if released is not None:
-            self._publish([(key, released)], metrics)
+            self._tell([(key, released)])
 
     def between_steps(self, job: Callable[[], bool]) -> None:
         """Call a job in the step thread under the lock: before the next step, and before later ones until it is done.
@@ -180,12 +180,10 @@ class StepLoop:
             works = self._plan()
             if self._jobs and not works and not self._stopped:  # a job waits for a sequence that waits for a file
                 self._wake.wait()
-            news = [one for _, work in works for one in work.news]
-            metrics = self._metrics() if news else None
         for lane, work in works:
             lane.carry_out(work.changes, self._lock)
-        if metrics is not None:
-            self._publish(news, metrics)
+        if news := [one for _, work in works for one in work.news]:
+            self._tell(news)
         for lane, work in works:
             if work.plan is not None and self._arm(lane):
                 self._run_step(lane, work.plan)
@@ -233,8 +231,7 @@ class StepLoop:
             news = lane.scheduler.apply(plan, result)
             if lane.scheduler.in_step.abandoned:  # the next step runs already, and all its rows have ended
                 lane.abort()
-            metrics = self._metrics()
-        self._publish(news, metrics)
+        self._tell(news)
 
     def _arm(self, lane: AnyLane) -> bool:
         """Arm a lane for its step. Returns False and drops the step if it has a request cancelled since the plan."""
@@ -249,6 +246,12 @@ class StepLoop:
         logger.error("a step cannot be run, and its requests fail", extra={"lane": type(lane).__name__, "why": why})
         with self._lock:
             lane.scheduler.fail_all(why)
+
+    def _tell(self, news: News) -> None:
+        """Publish news. The latest metrics come last, whichever threads have news at once."""
+        with self._publishing:
+            metrics = self.metrics()
+            self._publish(news, metrics)
 
     def _metrics(self) -> EngineMetrics:
         return reduce(add, (lane.scheduler.metrics() for lane in self._lanes))

@@ -445,6 +445,24 @@ def test_no_step_follows_a_stop_also_where_steps_cannot_be_aborted(monkeypatch: 
     assert engine.passes == "D"
 
 
+def test_the_latest_metrics_come_last_when_two_threads_have_news(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    first, second = engine.generate(), engine.generate()
+    waiting: list[int] = []
+    other = threading.Thread(target=engine.loop.cancel, args=(second,))
+
+    def publish(_news: object, metrics: EngineMetrics) -> None:
+        if not waiting and other.ident is None:
+            other.start()
+            other.join(0.1)  # it publishes at once if it does not wait for this thread
+        waiting.append(metrics.waiting)
+
+    monkeypatch.setattr(engine.loop, "_publish", publish)
+    engine.loop.cancel(first)
+    other.join()
+    assert waiting == [1, 0]
+
+
 @pytest.mark.parametrize("by", ["a stop", "a cancel"])
 def test_a_planned_step_is_dropped_by(by: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = Engine()
@@ -457,7 +475,7 @@ def test_a_planned_step_is_dropped_by(by: str, monkeypatch: pytest.MonkeyPatch) 
         else:
             engine.loop.cancel(key)
 
-    monkeypatch.setattr(engine.loop, "_publish", interrupt)  # called between the plan and the step
+    monkeypatch.setattr(engine._generations, "carry_out", interrupt)  # called between the plan and the step
     engine.step()
     assert engine.passes == ""
     assert not engine._generations.scheduler.in_step.abandoned
