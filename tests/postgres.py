@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
+import pytest
+
 DEBIAN = Path("/usr/lib/postgresql")
 UNPRIVILEGED = ("postgres", "nobody")
 """Users that the server may run as. It refuses to be started by root."""
@@ -20,6 +22,13 @@ def programs() -> Path | None:
     if found := shutil.which("initdb"):
         return Path(found).parent
     return next(iter(sorted(DEBIAN.glob("*/bin"), reverse=True)), None)
+
+
+def installed() -> Path:
+    """Return the folder of PostgreSQL's programs. Skips the test without PostgreSQL."""
+    if (found := programs()) is None:
+        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
+    return found
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from openai import OpenAI
 
 from gateway.apis.openai.shared_store.presence import LEASE
-from tests.postgres import programs, serving_postgres
+from tests.postgres import installed, serving_postgres
 from tests.program import Process, serving_program
 from tests.system.test_responses import ASKED, ON_AND_ON, TEMPLATE
 
@@ -23,10 +23,7 @@ GUARD = 4 * LEASE
 
 @pytest.fixture
 def gateways() -> Iterator[tuple[Gateway, Gateway]]:
-    found = programs()
-    if found is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    with serving_postgres(found) as url:
+    with serving_postgres(installed()) as url:
         flags = ("--responses-store", url, "--context", "16384", "--alias", "tiny", "--chat-template", str(TEMPLATE))
         with (
             serving_program(*flags) as (one, first),

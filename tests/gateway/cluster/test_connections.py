@@ -12,7 +12,7 @@ from gateway.cluster.serving import open_replica
 from gateway.serving.prefixes import HeldPrefixes
 from gateway.settings import Settings
 from tests.models import model_path
-from tests.postgres import programs, serving_postgres
+from tests.postgres import installed, serving_postgres
 
 pytestmark = pytest.mark.anyio
 
@@ -25,10 +25,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    found = programs()
-    if found is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    with serving_postgres(found) as place:
+    with serving_postgres(installed()) as place:
         yield place
 
 

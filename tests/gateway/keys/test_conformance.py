@@ -18,7 +18,7 @@ from gateway.storage.postgres import PostgresDatabase
 from tests.gateway.keys.conformance import CASES, Case, Open
 from tests.gateway.keys.crowd import edit_at_once
 from tests.gateway.keys.memory_store import MemoryKeyStore
-from tests.postgres import programs, serving_postgres
+from tests.postgres import installed, serving_postgres
 
 pytestmark = pytest.mark.anyio
 
@@ -61,10 +61,7 @@ async def test_the_store_in_sqlite(case: Case, tmp_path: Path) -> None:
 
 async def test_the_store_in_postgresql() -> None:
     """One test for all cases, because the start of a server takes a second."""
-    found = programs()
-    if found is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    with serving_postgres(found) as url:
+    with serving_postgres(installed()) as url:
         for number, case in enumerate(CASES):
             async with stores_at(schema(url, f"case_{number}")) as open_store:
                 await case(open_store)

@@ -4,13 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.postgres import programs, serving_postgres
+from tests.postgres import installed, serving_postgres
 
 
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
-    found = programs()
-    if found is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    with serving_postgres(found) as place:
+    with serving_postgres(installed()) as place:
         yield place

@@ -12,7 +12,7 @@ from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.records import RequestRecord
 from tests.gateway.limits.shared import benches
 from tests.gateway.limits.virtual import key_with, record_of
-from tests.postgres import programs, serving_postgres
+from tests.postgres import installed, serving_postgres
 from tests.repeat import TIMES, thorough
 
 pytestmark = [pytest.mark.anyio, thorough]
@@ -47,11 +47,8 @@ async def begin_alike(limiters: Sequence[Limiter], record: RequestRecord, bound:
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
 async def test_random_requests_are_admitted_or_refused_alike() -> None:
-    found = programs()
-    if found is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
     draw = random.Random(17)
-    with serving_postgres(found) as url:
+    with serving_postgres(installed()) as url:
         async with benches(url, 2, lease=LEASE) as shared:
             memory, clock = MemoryLimiter(shared[0].clock), shared[0].clock
             running: list[tuple[RequestRecord, list[Open]]] = []

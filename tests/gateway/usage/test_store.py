@@ -7,7 +7,7 @@ import psycopg
 import pytest
 
 from tests.gateway.usage.conformance import CASES, Case
-from tests.postgres import programs, serving_postgres
+from tests.postgres import installed, serving_postgres
 
 pytestmark = pytest.mark.anyio
 
@@ -19,10 +19,7 @@ async def test_the_store_in_sqlite(case: Case, tmp_path: Path) -> None:
 
 async def test_the_store_in_postgresql() -> None:
     """One test for all cases, because the start of a server takes a second."""
-    found = programs()
-    if found is None:
-        pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
-    with serving_postgres(found) as url:
+    with serving_postgres(installed()) as url:
         for number, case in enumerate(CASES):
             await case(schema(url, f"usage_{number}"))
 

@@ -181,12 +181,12 @@ async def test_a_tool_call_is_returned_in_the_message() -> None:
 async def test_tool_calls_are_streamed() -> None:
     text = f"I add.\n{CALL}\n{CALL}"
     chunks = await ask(says(*text), tools=[ADD], stream=True)
-    role, *told, end = deltas(chunks)
+    role, *shown, end = deltas(chunks)
     assert role == {"role": "assistant", "content": ""}
     assert end == {}
     assert chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
-    assert "".join(delta.pop("content", "") for delta in told) == "I add."
-    calls = [delta["tool_calls"][0] for delta in told if delta]
+    assert "".join(delta.pop("content", "") for delta in shown) == "I add."
+    calls = [delta["tool_calls"][0] for delta in shown if delta]
     assert [call["index"] for call in calls] == sorted(call["index"] for call in calls)
     ids = set()
     for index in (0, 1):
@@ -249,10 +249,10 @@ async def test_reasoning_is_separate_from_content() -> None:
         "refusal": None,
         "reasoning_content": "Hm.",
     }
-    told = deltas(await ask(says(*text), templates.THINKING, stream=True))
-    assert "".join(delta.get("reasoning_content", "") for delta in told) == "Hm."
-    assert "".join(delta.get("content", "") for delta in told) == "Well."
-    assert all(len(delta) <= 1 for delta in told[1:])
+    shown = deltas(await ask(says(*text), templates.THINKING, stream=True))
+    assert "".join(delta.get("reasoning_content", "") for delta in shown) == "Hm."
+    assert "".join(delta.get("content", "") for delta in shown) == "Well."
+    assert all(len(delta) <= 1 for delta in shown[1:])
 
 
 @pytest.mark.parametrize(
@@ -267,9 +267,9 @@ async def test_the_reasoning_stays_in_the_content_if_the_request_wants_that(form
     thinking = says("Hm", ".</think>", "Well.")
     (choice,) = await ask(thinking, templates.THINKING, reasoning_format=form)
     assert choice["message"] == {"role": "assistant", "refusal": None, **message}
-    told = deltas(await ask(thinking, templates.THINKING, reasoning_format=form, stream=True))
+    shown = deltas(await ask(thinking, templates.THINKING, reasoning_format=form, stream=True))
     for name in ("content", "reasoning_content"):
-        assert "".join(delta.get(name) or "" for delta in told) == message.get(name, "")
+        assert "".join(delta.get(name) or "" for delta in shown) == message.get(name, "")
 
 
 async def test_cut_reasoning_is_not_content() -> None:
