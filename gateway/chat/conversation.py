@@ -15,7 +15,7 @@ from gateway.chat.parsing import ParserKey
 from gateway.chat.reasoning import NO_LIMIT, ReasoningDefaults, opened_reasoning, reasoning_to_continue
 from gateway.chat.template import ChatTemplate, to_json
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
-from gateway.chat.template_variables import with_switches
+from gateway.chat.template_variables import with_other_names
 from gateway.chat.tools import Tool, ToolChoice
 
 _NO_TOKENS: Mapping[str, int] = {}
@@ -278,7 +278,7 @@ class _TemplateFormat:
         return self._template.render(
             {
                 "functions": to_json(described, indent=2) if described else "",  # Firefunction's name for them
-                **with_switches({**self._variables(), **conversation.template_kwargs}),
+                **with_other_names({**self._variables(), **conversation.template_kwargs}),
                 "messages": self._capabilities.adapt(shown),
                 "tools": described or ([] if self._needs_list else None),  # a template may add to a list
                 "add_generation_prompt": opened,

@@ -14,6 +14,8 @@ Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh",
 Verbosity: TypeAlias = Literal["low", "medium", "high"]
 """Length of the answer that the client asks for."""
 
+_KIMI_EFFORTS = {"minimal": "low", "low": "low", "medium": "high", "high": "high", "xhigh": "max", "max": "max"}
+"""Efforts of Kimi K3, whose template refuses others and has "max" without any."""
 
 PARSE_SPECIAL = (
     "Names of control tokens in the client's texts become these tokens. Default: as the server was started, by "
@@ -52,12 +54,15 @@ def template_variables(
     return {**{name: value for name, value in variables.items() if value is not None}, **kwargs}
 
 
-def with_switches(variables: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return variables with `enable_thinking` under its other names, too, unless these are set.
+def with_other_names(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return variables with the switch and the effort of reasoning under their other names, too, unless these are set.
 
-    Granite, Kimi K3 and DeepSeek's own templates read `thinking`, that of MiniMax M3 `thinking_mode`.
+    Granite, Kimi K3 and DeepSeek's own templates read `thinking`, that of MiniMax M3 `thinking_mode`, and that of Kimi
+    K3 `thinking_effort`.
     """
-    on = variables.get("enable_thinking")
-    if not isinstance(on, bool):
-        return variables
-    return {"thinking": on, "thinking_mode": "enabled" if on else "disabled", **variables}
+    others: dict[str, object] = {}
+    if isinstance(on := variables.get("enable_thinking"), bool):
+        others |= {"thinking": on, "thinking_mode": "enabled" if on else "disabled"}
+    if isinstance(effort := variables.get("reasoning_effort"), str) and effort in _KIMI_EFFORTS:
+        others["thinking_effort"] = _KIMI_EFFORTS[effort]
+    return {**others, **variables}

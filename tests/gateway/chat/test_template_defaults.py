@@ -41,6 +41,22 @@ def test_the_switch_of_reasoning_has_the_names_of_all_families(given: dict[str, 
     assert prompt_of("{{ thinking }}{{ thinking_mode }}", TemplateDefaults()) == ""
 
 
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"reasoning_effort": "low"}, "low"),
+        ({"reasoning_effort": "medium"}, "high"),
+        ({"reasoning_effort": "xhigh"}, "max"),
+        ({"reasoning_effort": "low", "thinking_effort": "high"}, "high"),
+        ({"reasoning_effort": "none"}, ""),
+        ({"reasoning_effort": ["low"]}, ""),
+        ({}, ""),
+    ],
+)
+def test_the_effort_of_reasoning_has_the_name_and_the_values_of_kimi_k3(given: dict[str, Any], text: str) -> None:
+    assert prompt_of("{{ thinking_effort }}", TemplateDefaults(), template_kwargs=given) == text
+
+
 @pytest.mark.parametrize("dated", [False, True])
 def test_a_template_that_changes_the_lists_of_the_operator_changes_no_later_prompt(dated: bool) -> None:
     source = "{% set _ = [names.append('b'), more.names.pop()] %}{{ names + more.names }}"
