@@ -33,7 +33,9 @@ _LARGEST = 9 * 10**18
 _EXACT_DOUBLES = 2**63
 """Integers below are written with all digits of their double, larger ones with 17 at most. Those below the integers of
 64 bits are refused."""
-_OF_SPECIAL_INTEGERS = {"enum", "const", "multipleOf", "allOf", *_COMBINING}
+_MOST_MULTIPLES = 500
+"""Sum of the divisors of integers that are bounded. Bounds multiply the states of the remainders."""
+_OF_SPECIAL_INTEGERS = {"enum", "const", "allOf", *_COMBINING}
 
 
 def closed(schema: Schema) -> Schema:
@@ -42,7 +44,7 @@ def closed(schema: Schema) -> Schema:
     - Whitespace is bounded, unless the `x-guidance` of the schema has a rule for it.
     - Objects have only the properties that the schema names, unless it says `additionalProperties`, or combines several
       schemas for one object.
-    - Integers have at most 19 digits.
+    - Integers have at most 19 digits, unless they must be multiples of large or many numbers.
     - Values that limit no text, as a `default`, are left out.
     - Bounds of numbers are left out if they are wider than those of 64-bit integers.
     - What cannot be enforced is left out, and overlapping alternatives of `oneOf` are those of `anyOf`, unless the
@@ -157,11 +159,9 @@ def _bound_integers(schema: Schema, parts: list[Schema]) -> None:
     if not isinstance(definitions, dict) or any("$id" in part for part in parts[1:]):  # references would not reach it
         return
     ranges: dict[tuple[tuple[str, float], ...], str] = {}
-    for part in parts:
-        if part.get("type") != "integer" or part.keys() & _OF_SPECIAL_INTEGERS:
-            continue
+    for part in _integers(parts):
         _drop_wide_bounds(part)
-        given = {key: part[key] for bounds in _BOUNDS for key in sorted(bounds) if key in part}
+        given = {key: part[key] for keys in (*_BOUNDS, {"multipleOf"}) for key in sorted(keys) if key in part}
         if _lacks_bound(given):
             for key in ("type", *given):
                 del part[key]
@@ -169,6 +169,20 @@ def _bound_integers(schema: Schema, parts: list[Schema]) -> None:
     if ranges:
         widest = {"type": "integer", "minimum": -_LARGEST, "maximum": _LARGEST}
         schema["$defs"] = definitions | {name: widest | dict(given) for given, name in ranges.items()}
+
+
+def _integers(parts: list[Schema]) -> list[Schema]:
+    """Return the schemas of integers that can be bounded. Those with a divisor can if all together cost little."""
+    simple = [part for part in parts if not part.keys() & _OF_SPECIAL_INTEGERS]
+    plain = [part for part in simple if part.get("type") == "integer" and "multipleOf" not in part]
+    multiples = [part for part in simple if part.get("type") in ("integer", "number") and _has_divisor(part)]
+    return plain + (multiples if sum(part["multipleOf"] for part in multiples) <= _MOST_MULTIPLES else [])
+
+
+def _has_divisor(part: Schema) -> bool:
+    """Return whether the numbers of a schema are multiples of an integer, and so integers themselves."""
+    divisor = part.get("multipleOf")
+    return isinstance(divisor, int) and divisor > 0
 
 
 def _lacks_bound(given: dict[str, Any]) -> bool:

@@ -84,6 +84,7 @@ def test_an_object_stays_open_where_it_must(schema: dict[str, Any]) -> None:
         ({"minimum": 1}, [1, 9 * 10**18], [0, 10**19]),
         ({"exclusiveMaximum": 0}, [-1, -(9 * 10**18)], [0, -(10**19)]),
         ({"minimum": 1, "maximum": 5}, [1, 5], [0, 6]),
+        ({"multipleOf": 7, "minimum": 8}, [14, 7 * 10**17], [7, 15, 7 * 10**19]),
     ],
 )
 def test_an_integer_has_at_most_nineteen_digits(bounds: dict[str, int], within: list[int], outside: list[int]) -> None:
@@ -166,6 +167,11 @@ def test_equal_integers_share_a_definition() -> None:
     made = closed({"properties": {**properties, "q": {"type": "integer", "minimum": 0}}, "$defs": {"own": {}}})
     assert len(made["$defs"]) == 3
     assert made["properties"]["p3"]["description"] == "the 3th"
+
+
+def test_multiples_of_large_or_many_numbers_are_left_as_they_are() -> None:
+    properties = {f"p{at}": {"type": "integer", "multipleOf": 100 + at} for at in range(9)}
+    assert closed({"properties": dict(properties)})["properties"] == properties
 
 
 def test_integers_of_a_schema_with_parts_of_their_own_are_left_as_they_are() -> None:

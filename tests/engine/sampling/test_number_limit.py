@@ -73,6 +73,9 @@ SCHEMAS = [
     {"type": ["number", "null"]},
     {"anyOf": [{"type": "integer", "multipleOf": 3}, {"type": "null"}]},
     {"type": "integer", "multipleOf": 3},
+    {"type": "integer", "multipleOf": 2},
+    {"type": "integer", "multipleOf": 100, "minimum": 150},
+    {"type": "number", "multipleOf": 10},
     {},
 ]
 
