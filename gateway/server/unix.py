@@ -1,11 +1,13 @@
 """Listening Unix sockets, and the clients on them."""
 
 import errno
+import fcntl
 import os
 import socket
 import stat
 import struct
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from typing_extensions import override
@@ -30,17 +32,21 @@ class UnixListener(socket.socket):
         super().__init__(socket.AF_UNIX, socket.SOCK_STREAM)
         self._file: tuple[Path, int] | None = None
         try:
-            _remove_stale(path)
-            mask = os.umask(0o177)
-            try:
-                self.bind(str(path))
-            finally:
-                os.umask(mask)
-            self._file = path, path.stat().st_ino
-            self.listen(BACKLOG)
+            with _locked(path):
+                self._listen(path)
         except OSError:
             self.close()
             raise
+
+    def _listen(self, path: Path) -> None:
+        _remove_stale(path)
+        mask = os.umask(0o177)
+        try:
+            self.bind(str(path))
+        finally:
+            os.umask(mask)
+        self._file = path, path.stat().st_ino
+        self.listen(BACKLOG)
 
     @override
     def close(self) -> None:
@@ -51,6 +57,21 @@ class UnixListener(socket.socket):
                 with suppress(OSError):  # the next server replaces it
                     path.unlink()
         super().close()
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Wait until no other server starts at a path: its socket looks like that of a dead one until it listens."""
+    lock = Path(f"{path}.lock")
+    while True:
+        with lock.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if _inode(lock) == os.fstat(file.fileno()).st_ino:  # else the other one has removed it
+                try:
+                    yield
+                finally:
+                    lock.unlink()
+                return
 
 
 def _inode(path: Path) -> int | None:

@@ -1,9 +1,11 @@
 """Unix sockets: who may connect, who the clients are, and what becomes of the file."""
 
 import errno
+import fcntl
 import os
 import socket
 from pathlib import Path
+from typing import IO
 
 import anyio
 import pytest
@@ -110,6 +112,43 @@ def test_the_file_of_a_living_server_is_left_alone(tmp_path: Path) -> None:
         assert refusal(path) == f"cannot listen on {path}: Address already in use"
         UnixClient(path).close()
         living.accept()[0].close()
+
+
+def test_a_server_that_does_not_listen_yet_is_no_dead_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, lock, listen = tmp_path / "gateway.sock", fcntl.flock, UnixListener.listen
+
+    def lock_at_once(file: IO[bytes], how: int) -> None:
+        lock(file, how | fcntl.LOCK_NB)
+
+    def listen_while_another_starts(listener: UnixListener, backlog: int) -> None:
+        with pytest.raises(BlockingIOError):
+            UnixListener(path)
+        listen(listener, backlog)
+
+    monkeypatch.setattr(fcntl, "flock", lock_at_once)
+    monkeypatch.setattr(UnixListener, "listen", listen_while_another_starts)
+    with UnixListener(path) as living:
+        UnixClient(path).close()
+        living.accept()[0].close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_server_that_has_waited_for_another_one_to_listen_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, lock = tmp_path / "gateway.sock", fcntl.flock
+    living = list[UnixListener]()
+
+    def lock_after_another(file: IO[bytes], how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        living.append(UnixListener(path))
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", lock_after_another)
+    assert refusal(path) == f"cannot listen on {path}: Address already in use"
+    UnixClient(path).close()
+    living[0].close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_living_server_whose_backlog_is_full_is_left_alone(tmp_path: Path) -> None:
