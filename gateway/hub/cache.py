@@ -11,6 +11,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
+from uuid import uuid4
 
 from gateway.hub.choice import choose, is_model, quant_of
 from gateway.hub.errors import HubError
@@ -80,7 +81,9 @@ class HubCache:
                 link.symlink_to(up / target)
         main = folder / "refs" / "main"
         main.parent.mkdir(exist_ok=True)
-        main.write_text(commit)
+        new = main.with_name(f"main.{uuid4().hex}.tmp")  # other programs may read or write it at the same time
+        new.write_text(commit)
+        new.replace(main)
         return link
 
     def snapshots(self, repository: str) -> list[dict[str, Path]]:

@@ -1,5 +1,6 @@
 """Models from a hub that cuts connections, sends wrong bytes, refuses, or is away."""
 
+import errno
 import fcntl
 import logging
 import os
@@ -346,6 +347,21 @@ def test_a_link_that_another_program_makes_meanwhile_is_used(
     monkeypatch.setattr(Path, "symlink_to", link_after_another)
     path, _ = fetched(source)
     assert path.read_bytes() == hub.files[path.name]
+
+
+def test_the_commit_of_main_stays_if_the_disk_is_too_full_for_a_new_one(
+    cache: HubCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_nothing(path: Path, _text: str) -> None:
+        path.touch()
+        os.truncate(path, 0)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    cache.link("someone/some", "old", "some.gguf", "digest")
+    monkeypatch.setattr(Path, "write_text", write_nothing)
+    with pytest.raises(OSError, match="No space left on device"):
+        cache.link("someone/some", "new", "some.gguf", "digest")
+    assert (cache.folder("someone/some") / "refs" / "main").read_text() == "old"
 
 
 def test_a_full_disk_is_found_before_the_download(
