@@ -8,10 +8,11 @@ import anyio
 from starlette.types import ASGIApp
 
 from gateway.middleware.patience import Clock
+from gateway.server.capacity import METRICS_CONNECTIONS
 from gateway.server.limits import ServerLimits
 from gateway.server.server import serve
 
-LIMITS = ServerLimits(connections=32, grace=1.0, close_timeout=1.0)
+LIMITS = ServerLimits(connections=METRICS_CONNECTIONS, grace=1.0, close_timeout=1.0)
 """Limits of an application with a few clients and short responses."""
 
 

@@ -8,8 +8,11 @@ SPARE_CONNECTIONS = 256
 They serve clients that get a 429, that query the server's state, or that are idle.
 """
 
-OTHER_FILES = 64
-"""Open files other than connections: listeners, the engine's pipes, the event loop's own files, short-lived files."""
+METRICS_CONNECTIONS = 32
+"""Connections of the port for metrics at once."""
+
+OTHER_FILES = METRICS_CONNECTIONS + 96
+"""Open files other than clients' connections. Without those for metrics, about 15, and three for each loaded model."""
 
 
 class TooManyFilesError(Exception):

@@ -67,4 +67,4 @@ def test_the_program_refuses_a_queue_that_it_cannot_hold(
     Limits(monkeypatch, 1024, 4096)
     assert main(["serve", "--model", str(model), "--port", "0", "--queue-limit", "100000"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("llama-gateway: --queue-limit and --slots need 100328 open files, ")
+    assert line.startswith("llama-gateway: --queue-limit and --slots need 100392 open files, ")
