@@ -100,6 +100,8 @@ _CANCELLATIONS = Family(
 _FAILURES = Family("llama_gateway_failures", "Failed requests, by the code of the error.", (*MODEL, "code"))
 _REFUSALS = Family("llama_gateway_refusals", "Requests that the engine refused, by the reason.", (*MODEL, "reason"))
 _REPLAYS = Family("llama_gateway_replays", "Requests that were sent to another engine after one had died.")
+MOST_JOINED = 256
+"""Models that have joined the server, some of which have left it again, whose counts are kept."""
 _REASONS = {Outcome.CANCELLED: "abort", Outcome.FAILED: "error"}
 
 
@@ -185,17 +187,26 @@ class RequestMetrics:
     def __init__(self, models: Iterable[str]) -> None:
         """Start with zeros for the models of these names."""
         self._models = {name: _ModelRequests() for name in models}
+        self._named = len(self._models)
 
     def observe(self, record: RequestRecord) -> None:
         """Count a request that begins, is accepted or has ended."""
-        if (requests := self._models.get(record.model)) is None:  # it has joined
-            requests = self._models[record.model] = _ModelRequests()
+        requests = self._models.get(record.model) or self._join(record.model)
         if record.outcome is not None:
             requests.end(record, record.outcome)
         elif record.accepted:
             requests.accept()
         else:
             requests.begin(record)
+
+    def _join(self, model: str) -> _ModelRequests:
+        """Return new counts. The oldest of a model that joined and has no request now make room for them."""
+        joined = list(self._models)[self._named :]
+        idle = (name for name in joined if not self._models[name].in_progress)
+        if len(joined) >= MOST_JOINED and (oldest := next(idle, None)) is not None:
+            del self._models[oldest]
+        requests = self._models[model] = _ModelRequests()
+        return requests
 
     def collect(self) -> Iterator[Metric]:
         """Return the current values."""

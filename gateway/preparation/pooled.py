@@ -24,7 +24,7 @@ from gateway.preparation.workers.pool import WorkerPool
 INLINE_BODY = 8 * 1024
 """Bytes. A body up to this size is read at once: that takes less than a message to another process."""
 MOST_KEYS = 256
-"""Keys of templates that are known by identity. Each load of a model makes one."""
+"""Keys of templates that are known by identity, of which each load of a model makes one, and known templates."""
 FIRST_WAIT, MOST_WAIT = 10.0, 600.0
 """Seconds until a template that took too long to compile may be tried again, at first and at most."""
 _CHECKS = "checks of templates"
@@ -151,6 +151,8 @@ class PooledPreparer(Preparer):
     def _equal(self, key: TemplateKey) -> _Template:
         """Return the template of the equal keys before, or a new one. A model that is loaded again is tried again."""
         if (template := self._templates.get(key)) is None or template.error:
+            if len(self._templates) >= MOST_KEYS:
+                self._templates.clear()
             template = self._templates[key] = _Template(encode(key))
         return template
 

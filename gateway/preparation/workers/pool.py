@@ -21,6 +21,8 @@ MAX_WAITING = 512
 """Maximum of jobs that wait for a worker."""
 MAX_WAIT = 60.0
 """Seconds that a job waits for a worker."""
+MOST_WARM_UPS = 16
+"""Maximum of warm-ups. A worker runs all of them before its first job."""
 RESTART_DELAY = 1.0
 """Seconds between the end of a fork server, or the failed start of a worker, and the next attempt."""
 
@@ -66,7 +68,12 @@ class WorkerPool:
             self._offer(worker)
 
     def warm_up(self, job: Job) -> None:
-        """Run a job, without a payload, in each worker that starts from now on, before it takes others."""
+        """Run a job, without a payload, in each worker that starts from now on, before it takes others.
+
+        Only the latest jobs are kept: those before may be of models that have left the server.
+        """
+        if len(self._warm_ups) >= MOST_WARM_UPS:
+            self._warm_ups.pop(next(iter(self._warm_ups)))
         self._warm_ups[job] = None
 
     @asynccontextmanager

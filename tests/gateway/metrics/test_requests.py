@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.metrics.requests import RequestMetrics
+from gateway.metrics.requests import MOST_JOINED, RequestMetrics
 from gateway.middleware.caller import Caller
 from gateway.serving.records import Operation, Outcome, RequestRecord
 from tests.gateway.metrics.scraped import Scrape
@@ -127,6 +127,20 @@ def test_embeddings_are_in_no_histogram_of_generations() -> None:
     found = scraped(replace(FINISHED, operation=Operation.EMBEDDINGS))
     assert found.value("llama_gateway_requests_total", operation="embeddings") == 1
     assert found.value("vllm:e2e_request_latency_seconds_count") == 0
+
+
+def test_counts_of_models_that_joined_are_bounded_but_not_those_of_named_and_busy_ones() -> None:
+    metrics = RequestMetrics([MODEL])
+    begun = [replace(FINISHED, model=f"pulled-{at}", outcome=None, accepted=False) for at in range(2 * MOST_JOINED)]
+    metrics.observe(begun[0])
+    for record in begun[1:]:
+        metrics.observe(record)
+        metrics.observe(replace(record, outcome=Outcome.REFUSED))
+    metrics.observe(replace(begun[0], outcome=Outcome.FAILED))
+    (counts,) = (family for family in metrics.collect() if family.name == "llama_gateway_requests_in_progress")
+    kept = {sample.labels["model_name"]: sample.value for sample in counts.samples}
+    latest = [record.model for record in begun[1 - MOST_JOINED :]]
+    assert kept == dict.fromkeys([MODEL, begun[0].model, *latest], 0)
 
 
 def test_no_client_is_a_label() -> None:

@@ -260,6 +260,15 @@ async def test_the_template_of_a_model_that_is_loaded_again_is_the_one_before(mo
     assert len(preparer._by_identity) <= 2
 
 
+@pytest.mark.anyio
+async def test_known_templates_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pooled, "MOST_KEYS", 2)
+    preparer = PooledPreparer(NotingPool())
+    for number in range(5):
+        await preparer.check(template_key(MODEL, f"{templates.CHATML}{number}"))
+    assert len(preparer._templates) <= 2
+
+
 class BusyPool(NotingPool):
     """Takes too long for each job while it is busy."""
 

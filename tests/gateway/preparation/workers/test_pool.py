@@ -255,6 +255,17 @@ async def test_new_workers_are_warm(pool: WorkerPool, tmp_path: Path) -> None:
     assert str(fresh) in (tmp_path / "warmed").read_text().split()
 
 
+async def test_only_the_latest_warm_ups_are_kept(tmp_path: Path) -> None:
+    pool = WorkerPool()
+    for name in ("first", *map(str, range(pool_module.MOST_WARM_UPS))):
+        pool.warm_up(job(functions.append_process_id, tmp_path / name))
+    async with pool.open([functions.__name__]):
+        await started(pool)
+        fresh = str(await pid_of(pool, large=False))
+    assert not (tmp_path / "first").exists()
+    assert fresh in (tmp_path / "0").read_text().split()
+
+
 async def test_a_warm_up_may_fail_in_all_workers_at_once(fifo: Path) -> None:
     pool = WorkerPool()
     pool.warm_up(job(functions.wait, fifo, SHORT))
