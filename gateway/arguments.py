@@ -1,4 +1,4 @@
-"""Parser of command lines, and their help. Errors are one line, without what was typed as a value: it may be a key."""
+"""Parser of command lines, and their help. Errors are one line, without a value that may be a key."""
 
 import argparse
 import re
@@ -9,8 +9,12 @@ from typing import NoReturn
 from typing_extensions import override
 
 _FLAG = re.compile(r"(--?[a-z][a-z-]{0,39})(=.*)?", re.DOTALL)
-_QUOTED = re.compile(r"(invalid choice): .+(?= \(choose from)|(ignored explicit argument) .+", re.DOTALL)
-"""Part of a command line that argparse quotes."""
+_WORD = r"'[a-z]{1,12}'"
+"""Quoted argument that is no key, such as a wrong command, or `yes` for a flag without a value."""
+_QUOTED = re.compile(
+    rf"(invalid choice): (?!{_WORD} \(choose).+(?= \(choose from)|(ignored explicit argument) (?!{_WORD}$).+", re.DOTALL
+)
+"""Part of a command line that argparse quotes and that may be a key."""
 _ALIKE = 0.8
 """Least likeness of a flag to an unknown one that is meant by it."""
 
@@ -68,5 +72,5 @@ def flags_in(arguments: Sequence[str]) -> list[str]:
 
 
 def without_values(message: str) -> str:
-    """Return argparse's message without the argument that it quotes."""
+    """Return argparse's message without the argument that it quotes, unless this is a plain word."""
     return _QUOTED.sub(lambda found: found[1] or found[2], message)

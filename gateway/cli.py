@@ -20,6 +20,7 @@ from gateway import __version__
 from gateway.arguments import Help, Parser, without_values
 from gateway.habits import ALIASES, LAYER_RANGE, add_habits, settings_of
 from gateway.named_models import table_texts, with_tables
+from gateway.refusals import TABLES, file_key, refusal
 from gateway.settings import Settings
 from gateway.settings.adapters import AdapterSettings
 from gateway.settings.cluster import ClusterSettings
@@ -49,8 +50,6 @@ COMMANDS = {
 OTHER_VARIABLES = {"api_key": "LLAMA_API_KEY"}
 """Variables of llama-server, read where that with the prefix is not set."""
 
-TABLES = "models"
-"""Setting that only the file has: a table for each model."""
 _GROUPS = {
     "models, queue and log": EngineSettings,
     "each model": ModelSettings,
@@ -70,8 +69,6 @@ _GROUPS = {
 """Groups of flags in the order of `--help`: their titles, and the classes that have their settings."""
 _SEVERAL = re.compile(r'\s*\[\s*"')
 """Beginning of a variable with several values. One text, such as a stop string, may begin with a bracket, too."""
-_TABLE_REASONS = {"missing": "is required", "extra_forbidden": "there is no such setting of a model"}
-"""Reasons for which a table is refused, by pydantic's types of errors."""
 
 
 class SettingsError(Exception):
@@ -100,7 +97,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     try:
         return Settings.model_validate(with_tables(values))
     except ValidationError as error:
-        raise SettingsError(_message(error, values, origins)) from error
+        raise SettingsError(refusal(error, values, origins)) from error
     except ValueError as error:
         raise SettingsError(f"{origins['model']}: {error}") from error
 
@@ -134,39 +131,6 @@ def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
         return settings_of({name: value for name, value in given.items() if name != "command"})
     except ValueError as error:
         raise SettingsError(str(error)) from error
-
-
-def _message(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
-    """Return one line about the first invalid value, under the name that its source uses.
-
-    Values that exclude each other have no place; their message has the names of the flags.
-    """
-    first = error.errors()[0]
-    reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
-    if not first["loc"]:
-        return reason
-    name, *inner = map(str, first["loc"])
-    if name == TABLES:
-        reason = _TABLE_REASONS.get(first["type"], reason)
-        return _message_of_table(inner, first["input"], reason, values.get("model", []), origins.get("model", ""))
-    if not Settings.model_fields[name].repr:  # a secret is not shown
-        return f"{origins[name]}: {reason}"
-    given = values[name]
-    value = repr(",".join(given) if isinstance(given, list) and first["type"] == "value_error" else given)
-    return f"{origins[name]} {value}: {reason.removeprefix(f'{value}: ')}"
-
-
-def _message_of_table(
-    place: Sequence[str], value: object, reason: str, models: str | Sequence[str], origin: str
-) -> str:
-    """Return one line about an invalid value of one model: by its flag or variable, or by its place in the file."""
-    name, *_ = place
-    texts = [models] if isinstance(models, str) else models
-    if named := [text for text in (f"{name}={value}", value) if text in texts]:
-        return f"{origin} {named[0]!r}: {reason}"
-    shown = f" {value!r}" if place[-1] == "file" and isinstance(value, str) else ""
-    setting = [file_key(part) for part in place[1:] if part != "[key]"]
-    return f"{'.'.join([TABLES, name, *setting])}{shown}: {reason}"
 
 
 def _read_file(path: Path) -> dict[str, object]:
@@ -295,11 +259,6 @@ def _help(field: FieldInfo) -> str:
 
 def _flag(name: str) -> str:
     return f"--{file_key(name)}"
-
-
-def file_key(name: str) -> str:
-    """Return the key of the file for a setting, as the pages write it. The file may also have `_` for `-`."""
-    return name.replace("_", "-")
 
 
 def _variable(name: str, environment: Mapping[str, str]) -> str:

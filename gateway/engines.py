@@ -151,7 +151,8 @@ async def _open_on_demand(
     logger.info("loaded models may take %s together", budget)
     for name, one in estimates.items():
         if not one.need.fits(budget):
-            logger.warning("the model %s is estimated to need %s, which never fits", name, one.need)
+            allowed = "more than --models-memory and --models-gpu-memory allow"
+            logger.warning("the model %s is estimated to need %s, %s", name, one.need, allowed)
     engines = EnginesOnDemand(settings, budget, estimates, open_config)
     async with engines.residents.open():
         yield engines

@@ -9,7 +9,8 @@ import anyio
 from anyio import to_thread
 from anyio.abc import TaskStatus
 
-from gateway.cli import file_key, read_settings
+from gateway.cli import read_settings
+from gateway.refusals import file_key
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 

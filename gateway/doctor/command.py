@@ -93,7 +93,7 @@ def _subject(settings: Settings, model: ServedModel, budget: Memory | None) -> S
         found = estimate(config, budget)
         config = found.config
         if not found.need.fits(budget):
-            refusal = f"it is estimated to need {found.need}, and loaded models may take {budget} together"
+            refusal = f"it is estimated to need {found.need}, and --models-memory allows {budget} together"
     own = model.settings
     return Subject(
         name=model.name,

@@ -58,7 +58,7 @@ def models_in(folder: Path) -> Iterator[tuple[str, Path]]:
     """Return the name and the file of each model in a folder, by name. A split file is its first part.
 
     Raises:
-        ValueError: A file is no model. The error names it, because no flag does.
+        ValueError: A file is no model. The error names it, because the flag does not.
     """
     for path in sorted(folder.glob("*.gguf")):
         split = SplitFile.parse(path.name)
@@ -67,4 +67,4 @@ def models_in(folder: Path) -> Iterator[tuple[str, Path]]:
         try:
             yield split.stem if split else path.stem, readable_gguf(path)
         except ValueError as error:
-            raise ValueError(f"{str(path)!r}: {error}") from error
+            raise ValueError(f"--models-dir {str(path)!r}: {error}") from error

@@ -1,6 +1,7 @@
 """Checks of the settings' values."""
 
 import json
+import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
@@ -72,6 +73,8 @@ def readable_model(place: Path | HubReference) -> Path | HubReference:
         return place
     if _OF_HUB.fullmatch(str(place)) and not place.exists():
         raise ValueError(f"there is no such file; a model of the Hugging Face hub is written {SCHEME}{place}")
+    if os.path.isdir(expanded(place) or place):  # noqa: PTH112 - in Python 3.11 the method of a path raises errors
+        raise ValueError("this is a folder; --models-dir serves the models in one")
     if place.parts[:1] in _URLS:
         raise ValueError(f"a URL is no file; a model of the Hugging Face hub is written {SCHEME}USER/REPO:QUANT")
     return readable_gguf(place)

@@ -7,8 +7,9 @@ import pytest
 from pydantic import BaseModel
 
 from engine import EngineConfig, embedded_model
-from gateway.cli import TABLES, SettingsError, flag_fields, read_settings
+from gateway.cli import SettingsError, flag_fields, read_settings
 from gateway.hub.reference import HubReference
+from gateway.refusals import TABLES
 from gateway.settings import Settings
 
 
@@ -329,18 +330,21 @@ def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
     ("flag", "value", "reason"),
     [
         ("--port", "70000", "should be less than or equal to 65535"),
-        ("--port", "http", "should be a valid integer"),
+        ("--port", "http", "should be a whole number"),
+        ("--models-memory", "100GB", "should be a whole number of bytes"),
+        ("--max-tokens", "many", "should be a whole number of tokens"),
+        ("--step-target-ms", "short", "should be a number of milliseconds"),
         ("--port", "80_80", "should be a number without underscores"),
         ("--threads", "1_0", "should be a number without underscores"),
         ("--request-timeout", "1_0.5", "should be a number without underscores"),
         ("--slots", "0", "should be greater than or equal to 1"),
-        ("--slots", "1.5", "should be a valid integer"),
+        ("--slots", "1.5", "should be a whole number"),
         ("--prefix-store", "-1", "should be greater than or equal to 0"),
         ("--gpu-layers", "-2", "should be greater than or equal to -1"),
         ("--step-target-ms", "nan", "should be a finite number"),
         ("--step-target-ms", "0", "should be greater than 0"),
         ("--request-timeout", "inf", "should be a finite number"),
-        ("--request-timeout", "soon", "should be a valid number"),
+        ("--request-timeout", "soon", "should be a number of seconds"),
         ("--async-backend", "curio", "should be 'trio' or 'asyncio'"),
         ("--log-format", "xml", "should be 'text' or 'json'"),
         ("--log-level", "loud", "should be 'debug'"),
@@ -373,9 +377,9 @@ def test_an_invalid_origin_is_refused(model: Path, origin: str) -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ("port = true", "port in {file} 'True': should be a valid integer"),
+        ("port = true", "port in {file} 'True': should be a whole number"),
         ("port = [1]", "port in {file} ['1']: should be a valid integer"),
-        ("slots = 2.5", "slots in {file} '2.5': should be a valid integer"),
+        ("slots = 2.5", "slots in {file} '2.5': should be a whole number"),
         ("slotz = 2", "unknown key 'slotz' in {file}"),
         ("config = 'other.toml'", "unknown key 'config' in {file}"),
         ("[alias]\nname = 'x'", "alias in {file}: should be a value in quotes, and no table"),
@@ -441,8 +445,14 @@ def test_no_mistyped_flag_shows_what_may_be_a_key(arguments: list[str], named: s
 def test_a_missing_or_unknown_command_is_refused() -> None:
     with pytest.raises(SettingsError, match="a command comes first: llama-gateway serve"):
         read_settings([], {})
-    with pytest.raises(SettingsError, match=r"argument command: invalid choice \(choose from"):
+    with pytest.raises(SettingsError, match=r"argument command: invalid choice: 'server' \(choose from"):
         read_settings(["server"], {})
+    with pytest.raises(SettingsError, match=r"argument command: invalid choice \(choose from"):
+        read_settings(["sk-secret"], {})
+
+
+def test_a_plain_word_for_a_flag_without_a_value_is_repeated() -> None:
+    assert complaint("--parse-special=yes") == "argument --parse-special: ignored explicit argument 'yes'"
 
 
 def test_a_model_path_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
@@ -534,7 +544,8 @@ def test_an_invalid_chat_template_is_refused(tmp_path: Path, model: Path, conten
 
 
 def test_a_folder_as_a_model_is_refused(tmp_path: Path) -> None:
-    assert complaint("--model", str(tmp_path)) == f"--model {str(tmp_path)!r}: this is not a file"
+    refused = f"--model {str(tmp_path)!r}: this is a folder; --models-dir serves the models in one"
+    assert complaint("--model", str(tmp_path)) == refused
 
 
 def test_settings_are_immutable(model: Path) -> None:

@@ -33,6 +33,7 @@ async def test_several_models_are_opened_on_demand(caplog: pytest.LogCaptureFixt
         assert [*sources] == ["a", "b"]
         assert all(isinstance(source, EngineOnDemand) and source.engine is None for source in sources.values())
     assert "the model b is estimated to need" in caplog.text
+    assert "more than --models-memory and --models-gpu-memory allow" in caplog.text
 
 
 async def test_a_kept_model_is_loaded_at_the_start_and_reports_its_memory(tmp_path: Path) -> None:

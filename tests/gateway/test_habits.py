@@ -141,8 +141,8 @@ def test_a_value_of_another_form_is_converted(flags: str, name: str, value: obje
 
 LAYERS = "should be the first and the last layer, such as 10 20"
 WRONG = [
-    ("-ngl x", "--gpu-layers 'x': should be a valid integer, unable to parse string as an integer"),
-    ("-c x -np 2", "--context 'x': should be a valid integer, unable to parse string as an integer"),
+    ("-ngl x", "--gpu-layers 'x': should be a whole number"),
+    ("-c x -np 2", "--context 'x': should be a whole number of tokens"),
     ("-c 1 -np 2", "--context '0': should be greater than or equal to 1"),
     ("-C zz", "argument -C/--cpu-mask: 'zz' is not a hexadecimal mask; --cpus takes a list"),
     ("-C 0", "--cpus '': there is no CPU"),

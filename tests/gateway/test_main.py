@@ -39,7 +39,7 @@ def test_the_installed_command_is_this_program() -> None:
 def test_a_wrong_flag_is_one_line_and_2() -> None:
     with program_of_users("--slots", "many") as process:
         _, text = process.communicate(timeout=60)
-    reason = "should be a valid integer, unable to parse string as an integer"
+    reason = "should be a whole number"
     assert (process.returncode, text) == (2, f"llama-gateway: --slots 'many': {reason}\n")
 
 

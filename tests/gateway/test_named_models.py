@@ -121,7 +121,7 @@ def test_a_folder_is_one_model_for_each_file_and_one_for_a_split_file(tmp_path: 
 def test_a_file_of_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
     gguf(tmp_path, "a.gguf")
     (tmp_path / "b.gguf").mkdir()
-    assert complaint("--models-dir", tmp_path) == f"{str(tmp_path / 'b.gguf')!r}: this is not a file"
+    assert complaint("--models-dir", tmp_path) == f"--models-dir {str(tmp_path / 'b.gguf')!r}: this is not a file"
 
 
 def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:
@@ -165,6 +165,7 @@ def test_a_flag_replaces_the_file_of_a_table(tmp_path: Path) -> None:
         ("[models.a]\nfile = 'missing.gguf'\n", "models.a.file 'missing.gguf': there is no such file"),
         ("[models.a]\nslots = 2\n", "models.a.file: is required"),
         ("[models.a]\nfile = 'F'\nslot = 2\n", "models.a.slot: there is no such setting of a model"),
+        ("[models.a]\nfile = 'F'\nslots = 'x'\n", "models.a.slots: should be a whole number"),
         ("[models.a]\nfile = 'F'\nmax-tokens = 0\n", "models.a.max-tokens: should be greater than or equal to 1"),
         ("[models.a]\nfile = 'F'\naliases = 'b'\n[models.b]\nfile = 'F'\n", "several models have the name 'b'"),
         ("[models.'a b']\nfile = 'F'\n", "models.a b: 'a b' is not a name of a model"),

@@ -136,7 +136,7 @@ def test_flags_and_variables_of_serve_count(
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (("--slots", "many"), 2, "--slots 'many': should be a valid integer, unable to parse string as an integer"),
+        (("--slots", "many"), 2, "--slots 'many': should be a whole number"),
         (("/none.gguf",), 2, "--model '/none.gguf': there is no such file"),
         (("hf:someone/some-GGUF",), 3, "hf:someone/some-GGUF is not on this machine: llama-gateway pull hf:someone/"),
     ],
@@ -204,6 +204,7 @@ def test_a_model_that_never_fits_beside_others_cannot_be_served(run: Run) -> Non
     (finding,) = (one for one in orjson.loads(out)["findings"] if one["level"] == "problem")
     assert (code, finding["model"]) == (3, "tiny")
     assert finding["text"].startswith("it is estimated to need ")
+    assert "--models-memory allows" in finding["text"]
 
 
 def test_a_crash_by_repacked_weights_is_a_finding_that_starts_remember(

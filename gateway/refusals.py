@@ -1,0 +1,59 @@
+"""Refusals of invalid settings, as one line for the operator."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+
+from gateway.settings import Settings
+
+TABLES = "models"
+"""Setting that only the file has: a table for each model."""
+_TABLE_REASONS = {"missing": "is required", "extra_forbidden": "there is no such setting of a model"}
+"""Reasons for which a table is refused, by pydantic's types of errors."""
+_NUMBERS = {"int_parsing": "should be a whole number", "float_parsing": "should be a number"}
+"""Reasons for which a text is no number, by pydantic's types of errors."""
+_UNITS = {"BYTES": " of bytes", "SECONDS": " of seconds", "MS": " of milliseconds", "TOKENS": " of tokens"}
+"""Units of numbers, by the titles of their fields."""
+
+
+def refusal(error: ValidationError, values: Mapping[str, Any], origins: Mapping[str, str]) -> str:
+    """Return one line about the first invalid value, under the name that its source uses.
+
+    Values that exclude each other have no place; their message has the names of the flags.
+    """
+    first = error.errors()[0]
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
+    reason = _NUMBERS.get(first["type"], message)
+    if not first["loc"]:
+        return reason
+    name, *inner = map(str, first["loc"])
+    if name == TABLES:
+        reason = _TABLE_REASONS.get(first["type"], reason)
+        return _refusal_of_table(inner, first["input"], reason, values.get("model", []), origins.get("model", ""))
+    field = Settings.model_fields[name]
+    if first["type"] in _NUMBERS:
+        reason += _UNITS.get(field.title or "", "")
+    if not field.repr:  # a secret is not shown
+        return f"{origins[name]}: {reason}"
+    given = values[name]
+    value = repr(",".join(given) if isinstance(given, list) and first["type"] == "value_error" else given)
+    return f"{origins[name]} {value}: {reason.removeprefix(f'{value}: ')}"
+
+
+def _refusal_of_table(
+    place: Sequence[str], value: object, reason: str, models: str | Sequence[str], origin: str
+) -> str:
+    """Return one line about an invalid value of one model: by its flag or variable, or by its place in the file."""
+    name, *_ = place
+    texts = [models] if isinstance(models, str) else models
+    if named := [text for text in (f"{name}={value}", value) if text in texts]:
+        return f"{origin} {named[0]!r}: {reason}"
+    shown = f" {value!r}" if place[-1] == "file" and isinstance(value, str) else ""
+    setting = [file_key(part) for part in place[1:] if part != "[key]"]
+    return f"{'.'.join([TABLES, name, *setting])}{shown}: {reason}"
+
+
+def file_key(name: str) -> str:
+    """Return the key of the file for a setting, as the pages write it. The file may also have `_` for `-`."""
+    return name.replace("_", "-")
