@@ -63,6 +63,7 @@ class StateMemory:
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "memory")
+        self._thread.submit(int)  # starts the thread: there may be none for it during a step
         self._next: Future[mmap] | None = None
 
     def take(self, size: int) -> State:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from functools import partial
 from typing import TypeAlias
 
@@ -39,6 +40,8 @@ class PrefixFileService:
         self._directory = directory
         self._reader = ThreadPoolExecutor(1, "prefix reader")
         self._writer = ThreadPoolExecutor(1, "prefix writer")
+        for executor in (self._reader, self._writer):
+            executor.submit(int)  # starts its thread: there may be none for it during a step
         self._lock = threading.Lock()
         self._writes: set[Future[None]] = set()
         self._pending = 0
@@ -76,7 +79,8 @@ class PrefixFileService:
         read = _Read(file, key, self._report)
         timer = threading.Timer(READ_SECONDS, self._give_up, (read,))
         timer.daemon = True
-        timer.start()
+        with suppress(RuntimeError):  # without a thread for it, the read has no limit
+            timer.start()
         return self._reader.submit(self._read, read, timer)
 
     def delete(self, name: str) -> None:

@@ -49,8 +49,13 @@ class SlotFiles:
     def submit(self, query_id: int, query: KeepSlot) -> None:
         """Begin the work. Unless it is cancelled first, `Answered` or `QueryFailed` replies."""
         done: Future[None] = Future()
+        thread = threading.Thread(target=self._serve, args=(query_id, query, done), name="slot file", daemon=True)
         self._waiting[query_id] = done
-        threading.Thread(target=self._serve, args=(query_id, query, done), name="slot file", daemon=True).start()
+        try:
+            thread.start()
+        except RuntimeError:
+            del self._waiting[query_id]
+            self._write(_failure(query_id, EngineFault("there is no thread for the slot", code="engine_failed")))
 
     def cancel(self, query_id: int) -> None:
         """Cancel work that waits for its slot."""
@@ -75,7 +80,7 @@ class SlotFiles:
             error: EngineError = EngineFault("there is no memory for the cells of the slot", code="engine_failed")
         except EngineError as raised:
             error = raised
-        return QueryFailed(query_id, type(error).__name__, error.message, error.code, error.param)
+        return _failure(query_id, error)
 
     def _answer(self, query: KeepSlot, done: Future[None]) -> SlotKept:
         states, seq_id, partition = self._states, query.slot, partition_hash(query.partition)
@@ -114,6 +119,10 @@ class SlotFiles:
         self._loop.between_steps(attempt)
         done.result()
         return results[0]
+
+
+def _failure(query_id: int, error: EngineError) -> QueryFailed:
+    return QueryFailed(query_id, type(error).__name__, error.message, error.code, error.param)
 
 
 def write_state(path: Path, state: SlotState) -> int:

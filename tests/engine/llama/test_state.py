@@ -1,6 +1,7 @@
 """Host memory for saved cells: of the requested size, prepared in advance, freed with its last reference."""
 
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
 from mmap import mmap
@@ -10,6 +11,7 @@ from typing_extensions import override
 
 from engine.llama import state
 from engine.llama.state import StateMemory, StateSize, measure, measure_parts
+from tests.threads import refuse_thread
 
 
 @pytest.fixture
@@ -55,6 +57,11 @@ def test_states_of_several_sizes_have_memory_where_it_cannot_be_resized(
     monkeypatch.setattr(state, "_allocate", lambda size: _FixedMap(-1, size))
     sizes = [10_000, 10_000, 3, 1_000_000, 5000]
     assert [memory.take(size).nbytes for size in sizes] == sizes
+
+
+def test_no_thread_is_needed_later(memory: StateMemory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", refuse_thread)
+    assert [len(memory.take(4096)) for _ in range(2)] == [4096] * 2
 
 
 def test_a_state_without_references_is_freed(memory: StateMemory) -> None:

@@ -16,6 +16,7 @@ from engine.prefix_files.directory import PrefixDirectory
 from engine.prefix_files.format import DamagedError
 from engine.prefix_files.service import PrefixFileService
 from tests.engine.prefix_files.test_directory import BUDGET, MODEL, prefix_file, state
+from tests.threads import refuse_thread
 
 GUARD = 20
 
@@ -46,6 +47,12 @@ def reports(tmp_path: Path) -> Iterator[Reports]:
     made = Reports(tmp_path / "prefixes")
     yield made
     made.service.close()
+
+
+def test_no_thread_is_needed_later(reports: Reports, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threading.Thread, "start", refuse_thread)
+    reports.service.write(prefix_file(), state())
+    assert np.array_equal(reports.service.read(reports.written(), 7).result(GUARD), state())
 
 
 def test_files_are_written_found_read_and_deleted(reports: Reports) -> None:

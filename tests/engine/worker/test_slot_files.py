@@ -17,6 +17,7 @@ from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
 from engine.worker.slot_files import MAGIC, VERSION, SlotFiles
 from tests.engine.worker.worker_client import GUARD, Client, Gate
+from tests.threads import refuse_thread
 
 PROMPT = "a common beginning of twenty-six"
 SAVE, RESTORE, ERASE = SlotAction.SAVE, SlotAction.RESTORE, SlotAction.ERASE
@@ -77,6 +78,13 @@ def test_a_file_of_another_engine_process_is_restored(tmp_path: Path) -> None:
     assert kept(second, RESTORE, 3, file).tokens == size
     assert generated(second, 1).cached == len(PROMPT) - 1
     second.worker.stop()
+
+
+def test_a_lack_of_threads_fails_only_the_query(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", refuse_thread)
+        assert failed(client, ERASE, 0).code == "engine_failed"
+    assert kept(client, ERASE, 0).tokens == 0
 
 
 def test_an_empty_slot_has_an_empty_file(client: Client, tmp_path: Path) -> None:
