@@ -10,7 +10,7 @@ import anyio
 from anyio import to_thread
 from typing_extensions import override
 
-from engine import Engine, EngineConfig
+from engine import Engine, EngineConfig, LoadError
 from gateway.hub.engine import open_hub_engine
 from gateway.loading import show_download
 from gateway.residency.estimate import Estimate, estimate
@@ -123,7 +123,12 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
 
         A new file may need more than was known. If there is no room for it, the load is ended here.
         """
-        found = await to_thread.run_sync(estimate, config, self._budget)
+        try:
+            found = await to_thread.run_sync(estimate, config, self._budget)
+        except RuntimeError as error:  # no thread can be started
+            raise LoadError(
+                f"the memory of the model cannot be estimated: {error}", code="model_unavailable"
+            ) from error
         known = self._estimates[name]
         self._estimates[name] = replace(known, need=found.need)
         if found.need != known.need and not self.residents.resize(name, found.need):

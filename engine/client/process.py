@@ -1,5 +1,6 @@
 """Child process of the engine: start, messages on its pipes, and end."""
 
+import errno
 import logging
 import os
 import signal
@@ -90,14 +91,17 @@ class EngineProcess:
             writer, reader = PipeWriter(to_child), PipeReader(from_child)
             for end in (writer, reader):
                 failed.callback(end.close)
-            process = await anyio.open_process(
-                command,
-                stdin=stdin,
-                stdout=stdout,
-                stderr=None,
-                start_new_session=True,
-                env=child_environment(os.environ),
-            )
+            try:
+                process = await anyio.open_process(
+                    command,
+                    stdin=stdin,
+                    stdout=stdout,
+                    stderr=None,
+                    start_new_session=True,
+                    env=child_environment(os.environ),
+                )
+            except RuntimeError as error:  # no thread can be started, in which Trio starts the process
+                raise OSError(errno.EAGAIN, str(error)) from error
             failed.pop_all()
         return cls(process, writer, reader)
 

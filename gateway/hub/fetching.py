@@ -50,7 +50,7 @@ async def fetch(
                 start_new_session=True,  # Ctrl-C on a terminal reaches only the gateway, which ends the child
                 env=os.environ,
             )
-    except OSError as error:
+    except (OSError, RuntimeError) as error:  # the latter without a thread in which Trio starts it
         raise HubError(f"{reference}: the process for the download cannot be started: {error}") from error
     try:
         return await _outcome(process, reference, progress)

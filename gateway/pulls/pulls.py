@@ -147,7 +147,7 @@ class Pulls:
                     await self._host.leave(name)
                     freed = await to_thread.run_sync(self._pulled.remove, reference)
                     logger.info("model deleted", extra={"model": name, "freed": freed})
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # the latter without a thread
                 logger.error("cannot remove the files of %s: %s", name, error)  # noqa: TRY400 - one line
             finally:
                 removed.set()

@@ -1,6 +1,7 @@
 """An SQL database that never blocks the event loop, on SQLite or PostgreSQL."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -9,9 +10,22 @@ Value: TypeAlias = str | int | float | bytes | list[bytes] | list[str] | list[bo
 Rows: TypeAlias = list[tuple[Any, ...]]
 """Rows that a statement returned, in order."""
 
+_NO_THREAD = "can't start new thread"
+
 
 class StorageError(Exception):
     """The database cannot be used. The text is one line for the operator, without passwords."""
+
+
+@contextmanager
+def thread_needed() -> Iterator[None]:
+    """Raise `StorageError` where no thread can be started, for which Python has only its message."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) != _NO_THREAD:
+            raise
+        raise StorageError(_NO_THREAD) from error
 
 
 class Execute(Protocol):

@@ -12,7 +12,7 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import override
 
-from gateway.storage.database import Batches, Call, Database, Execute, Rows, StorageError, Value, Work
+from gateway.storage.database import Batches, Call, Database, Execute, Rows, StorageError, Value, Work, thread_needed
 
 T = TypeVar("T")
 
@@ -65,14 +65,16 @@ class PostgresDatabase(Database, Batches):
 
     @override
     async def close(self) -> None:
-        await self._in_thread(self._disconnect)
+        with suppress(StorageError):  # then the end of the process closes it
+            await self._in_thread(self._disconnect)
 
     async def _in_thread(self, function: Callable[[], T], *, abandon: bool = False) -> T:
         """Run a function in a thread, after the end of all earlier ones, those that were abandoned included."""
         async with self._turn:
             while self._in_use.locked():  # noqa: ASYNC110 - a thread that was abandoned notifies no event loop
                 await anyio.sleep(POLL_INTERVAL)
-            return await anyio.to_thread.run_sync(self._alone, function, abandon_on_cancel=abandon)
+            with thread_needed():
+                return await anyio.to_thread.run_sync(self._alone, function, abandon_on_cancel=abandon)
 
     def _alone(self, function: Callable[[], T]) -> T:
         with self._in_use:

@@ -2,8 +2,9 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TypeVar
@@ -12,7 +13,7 @@ import anyio
 import anyio.to_thread
 from typing_extensions import override
 
-from gateway.storage.database import Database, Execute, Rows, StorageError, Value, Work
+from gateway.storage.database import Database, Execute, Rows, StorageError, Value, Work, thread_needed
 
 T = TypeVar("T")
 
@@ -39,20 +40,26 @@ class SQLiteDatabase(Database):
                 self._log_ahead()
             self._run("IMMEDIATE", lambda execute: [execute(statement) for statement in statements])
 
-        await anyio.to_thread.run_sync(create, limiter=self._turn)
+        await self._in_thread(create)
 
     @override
     async def read(self, work: Work[T]) -> T:
-        return await anyio.to_thread.run_sync(self._run, "DEFERRED", work, limiter=self._turn)
+        return await self._in_thread(partial(self._run, "DEFERRED", work))
 
     @override
     async def write(self, work: Work[T]) -> T:
         # A transaction that reads before it writes must be IMMEDIATE, or it could not wait.
-        return await anyio.to_thread.run_sync(self._run, "IMMEDIATE", work, limiter=self._turn)
+        return await self._in_thread(partial(self._run, "IMMEDIATE", work))
 
     @override
     async def close(self) -> None:
-        await anyio.to_thread.run_sync(self._disconnect, limiter=self._turn)
+        with suppress(StorageError):  # then the end of the process closes it
+            await self._in_thread(self._disconnect)
+
+    async def _in_thread(self, function: Callable[[], T]) -> T:
+        """Run a function in a thread, after the end of all earlier ones."""
+        with thread_needed():
+            return await anyio.to_thread.run_sync(function, limiter=self._turn)
 
     def _run(self, kind: str, work: Work[T]) -> T:
         with _reported():

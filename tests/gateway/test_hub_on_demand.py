@@ -6,9 +6,10 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
-from engine import LoadError, embedded_model, open_engine
+from engine import LoadError, Unavailable, embedded_model, open_engine
 from gateway.cli import read_settings
 from gateway.engines import EnginesOnDemand
 from gateway.hub.cache import HubCache
@@ -18,6 +19,7 @@ from gateway.residency.memory import Memory
 from gateway.residency.terms import Phase
 from gateway.settings import Settings
 from tests.gateway.hub.local_hub import REPOSITORY, local_hub
+from tests.threads import refuse_in_thread
 
 pytestmark = pytest.mark.anyio
 ROOM = Memory(2**40)
@@ -80,6 +82,14 @@ async def test_a_model_with_room_is_loaded_at_once(settings: Settings) -> None:
         with ExitStack() as held:
             await engines["hub"].hold(held)
             assert engines.residents.phase("file") is Phase.LOADED
+
+
+async def test_a_lack_of_threads_fails_only_the_load(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with opened(settings, 4 * CELLS) as engines:
+        monkeypatch.setattr(anyio.to_thread, "run_sync", refuse_in_thread)
+        with ExitStack() as held, pytest.raises(Unavailable, match="cannot be estimated: can't start new thread"):
+            await engines["hub"].hold(held)
+        assert engines.residents.phase("file") is Phase.LOADED
 
 
 async def test_a_model_that_turns_out_too_large_is_refused_and_no_other_is_unloaded(settings: Settings) -> None:

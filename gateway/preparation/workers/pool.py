@@ -101,7 +101,7 @@ class WorkerPool:
                     code = await server.exited()
                     tasks.cancel_scope.cancel()
                 logger.error("the fork server of the preparation ended with code %d", code)
-            except OSError as error:
+            except (OSError, RuntimeError) as error:  # the latter without a thread in which Trio starts it
                 logger.error("the fork server of the preparation cannot be started: %s", error)  # noqa: TRY400
             await anyio.sleep(RESTART_DELAY)
 

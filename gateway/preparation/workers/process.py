@@ -168,8 +168,8 @@ async def open_fork_server(modules: Sequence[str]) -> AsyncIterator[ForkServer]:
     """
     control, theirs = socket.socketpair()
     control.setblocking(False)
-    with theirs:
-        with anyio.CancelScope(shield=True):
+    with control:
+        with theirs, anyio.CancelScope(shield=True):
             process = await anyio.open_process(
                 [sys.executable, "-P", "-c", _START, *modules],
                 stdin=theirs.fileno(),
@@ -178,8 +178,8 @@ async def open_fork_server(modules: Sequence[str]) -> AsyncIterator[ForkServer]:
                 start_new_session=True,
                 env=without_secrets(os.environ),
             )
-    server = ForkServer(process, control)
-    try:
-        yield server
-    finally:
-        await server.end()
+        server = ForkServer(process, control)
+        try:
+            yield server
+        finally:
+            await server.end()

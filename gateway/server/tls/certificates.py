@@ -2,14 +2,17 @@
 
 import logging
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import anyio
 from anyio import to_thread
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 POLL = 5.0
 """Seconds between two looks at the files."""
@@ -93,15 +96,15 @@ class Certificates:
         So the certificate and the key of a new pair are read together. If the new files are of no use, the context
         stays, and the reason is logged once. They are tried again: permissions may let them be read later.
         """
-        stamp = await to_thread.run_sync(self._files.stamp)
-        settled, self._seen = stamp == self._seen, stamp
-        if settled and stamp != self._read:
-            try:
+        try:
+            stamp = await _in_thread(self._files.stamp)
+            settled, self._seen = stamp == self._seen, stamp
+            if settled and stamp != self._read:
                 await self.reload()
-            except TlsError as error:
-                if str(error) != self._failure:
-                    logger.error("the certificate stays as it was: %s", error)  # noqa: TRY400 - it is a file's fault
-                self._failure = str(error)
+        except TlsError as error:
+            if str(error) != self._failure:
+                logger.error("the certificate stays as it was: %s", error)  # noqa: TRY400 - it is a file's fault
+            self._failure = str(error)
 
     async def reload(self) -> None:
         """Read the files again.
@@ -110,10 +113,22 @@ class Certificates:
             TlsError: A file is missing, or its content is of no use. The context stays.
         """
         async with self._reloading:
-            stamp = await to_thread.run_sync(self._files.stamp)
-            self._context = await to_thread.run_sync(self._files.context)
+            stamp = await _in_thread(self._files.stamp)
+            self._context = await _in_thread(self._files.context)
             self._read, self._failure = stamp, ""
         logger.info("the certificate was read again")
+
+
+async def _in_thread(read: Callable[[], T]) -> T:
+    """Read files in a thread.
+
+    Raises:
+        TlsError: There is no thread, or `read` raised it.
+    """
+    try:
+        return await to_thread.run_sync(read)
+    except RuntimeError as error:
+        raise TlsError(str(error)) from error
 
 
 def open_certificates(certificate: Path | None, key: Path | None, client_ca: Path | None) -> Certificates | None:

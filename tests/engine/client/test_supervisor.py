@@ -26,6 +26,7 @@ from engine.client.process import EngineProcess, command_for, describe_exit
 from engine.client.repack_cache import RepackCache
 from engine.client.supervisor import Supervisor
 from tests.engine.client.harness import FOREVER, GUARD, Scripted, ask, text, until
+from tests.threads import refuse_in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -149,6 +150,18 @@ async def test_a_process_that_cannot_be_started_is_an_error(tmp_path: Path) -> N
         async with open_engine(EngineConfig(model="m"), command=[str(tmp_path / "nothing")]) as engine:
             with pytest.raises(LoadError, match="cannot be started"):
                 await engine.ready()
+
+
+async def test_a_lack_of_threads_ends_no_supervisor(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with scripted.open() as engine:
+        with monkeypatch.context() as full:
+            full.setattr(anyio, "open_process", refuse_in_thread)
+            os.kill(scripted.pids()[-1], signal.SIGKILL)
+            status = engine.status
+            while "can't start new thread" not in status.detail:
+                status = await engine.status_changed(status)
+        await engine.ready()
+        assert await text(engine, SERVES) == "well"
 
 
 async def test_a_process_that_cannot_be_started_again_is_tried_until_it_can(scripted: Scripted, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from gateway.hub.errors import HubError
 from gateway.hub.fetching import fetch
 from gateway.hub.reference import HubReference
 from tests.gateway.hub.local_hub import REPOSITORY, LocalHub
+from tests.threads import refuse_in_thread
 
 pytestmark = pytest.mark.anyio
 REFERENCE = HubReference(REPOSITORY)
@@ -50,6 +51,12 @@ async def test_a_model_arrives_with_progress(hub: LocalHub, tmp_path: Path) -> N
     hub.requests.clear()
     assert await fetch(REFERENCE, lambda at: shares.append(at.share), offline=True) == path
     assert hub.requests == []
+
+
+async def test_a_lack_of_threads_is_an_error_of_the_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(anyio, "open_process", refuse_in_thread)
+    with pytest.raises(HubError, match=r"the process for the download cannot be started: can't start new thread$"):
+        await fetch(REFERENCE, lambda _at: None)
 
 
 async def test_warnings_are_in_the_log_of_the_server(hub: LocalHub, caplog: pytest.LogCaptureFixture) -> None:

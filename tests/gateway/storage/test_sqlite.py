@@ -7,11 +7,13 @@ from contextlib import closing
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 
 from gateway.storage import sqlite
 from gateway.storage.database import Execute, StorageError
 from gateway.storage.sqlite import SQLiteDatabase
+from tests.threads import refuse_in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -67,6 +69,28 @@ async def test_a_failed_transaction_changes_nothing(path: Path) -> None:
     assert await database.read(count) == 0
     await database.write(add)
     assert await database.read(count) == 1
+    await database.close()
+
+
+async def test_without_a_thread_the_database_cannot_be_used(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    database = await created(path)
+    with monkeypatch.context() as full:
+        full.setattr(anyio.to_thread, "run_sync", refuse_in_thread)
+        for work in (database.read(count), database.write(count), database.create(SCHEMA)):
+            with pytest.raises(StorageError, match=r"^can't start new thread$"):
+                await work
+        await database.close()
+    assert await database.read(count) == 0
+    await database.close()
+
+
+async def test_another_error_of_work_is_no_lack_of_threads(path: Path) -> None:
+    def fail(_execute: Execute) -> None:
+        raise RuntimeError("defect")
+
+    database = await created(path)
+    with pytest.raises(RuntimeError, match="defect"):
+        await database.read(fail)
     await database.close()
 
 

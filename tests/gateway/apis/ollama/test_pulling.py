@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import anyio
+import anyio.to_thread
 import orjson
 import pytest
 
@@ -21,6 +22,7 @@ from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.keys.memory_store import MemoryKeyStore
 from tests.gateway.metrics.scraped import scrape
 from tests.gateway.pulls_on_fakes import DIGEST, SIZE, Pulling, pulling
+from tests.threads import refuse_in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -178,6 +180,18 @@ async def test_a_deleted_model_is_unloaded_and_its_files_are_gone(tmp_path: Path
         assert await names(gateway) == ["tiny:latest"]
         assert (await post(gateway.app, "/api/chat", {"model": MODEL})).status == 404
         assert (await delete(gateway)).status == 404
+
+
+async def test_a_lack_of_threads_leaves_the_files_of_a_deleted_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pulling(tmp_path) as gateway:
+        await pulled(gateway)
+        with monkeypatch.context() as full:
+            full.setattr(anyio.to_thread, "run_sync", refuse_in_thread)
+            assert (await delete(gateway)).status == 200
+        assert "cannot remove the files" in caplog.text
+        await pulled(gateway)
 
 
 async def test_the_sums_of_llama_server_do_not_fall_when_a_model_is_deleted(tmp_path: Path) -> None:

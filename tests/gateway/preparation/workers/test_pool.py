@@ -8,9 +8,11 @@ import socket
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
+from anyio.abc import Process
 from anyio.lowlevel import checkpoint
 
 from engine import Busy, EngineFault, RequestError
@@ -308,6 +310,22 @@ async def test_a_lack_of_files_ends_no_pool(pool: WorkerPool, monkeypatch: pytes
         await run(pool, functions.die)
     assert await run(pool, functions.echo, "next") == b"next"
     await until_idle(pool)
+
+
+async def test_a_lack_of_threads_ends_no_pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "RESTART_DELAY", 0)
+    start, failures = anyio.open_process, iter([RuntimeError("can't start new thread")])
+
+    async def open_process(*arguments: Any, **options: Any) -> Process:
+        for failure in failures:
+            raise failure
+        return await start(*arguments, **options)
+
+    monkeypatch.setattr(anyio, "open_process", open_process)
+    pool = WorkerPool()
+    async with pool.open([functions.__name__]):
+        assert await run(pool, functions.echo, "next") == b"next"
+        await until_idle(pool)
 
 
 def open_files() -> int:

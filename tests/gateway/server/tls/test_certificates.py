@@ -6,6 +6,7 @@ import ssl
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
@@ -15,6 +16,7 @@ from tests.gateway.server.apps import Probe, hello, scoped
 from tests.gateway.server.sockets import Site, get, serving
 from tests.gateway.server.tls.certificates import authority, client_context, files_in, server_certificate
 from tests.gateway.server.tls.clients import TlsClient
+from tests.threads import refuse_in_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -202,6 +204,20 @@ async def test_broken_files_are_logged_once_and_change_nothing(
     files_in(tmp_path)
     await polled(certificates)
     assert certificates.current() is not before
+
+
+async def test_a_lack_of_threads_is_logged_once_and_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates = Certificates(files_in(tmp_path))
+    before = certificates.current()
+    with monkeypatch.context() as full:
+        full.setattr(anyio.to_thread, "run_sync", refuse_in_thread)
+        await polled(certificates)
+        await polled(certificates)
+    assert certificates.current() is before
+    (record,) = caplog.records
+    assert record.getMessage() == "the certificate stays as it was: can't start new thread"
 
 
 async def test_a_file_that_could_not_be_read_is_tried_again(
