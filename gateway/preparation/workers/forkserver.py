@@ -58,7 +58,10 @@ def _serve(control: socket.socket, workers: dict[int, int], modules: deque[str])
         with socket.socket(fileno=descriptors[0]) as connection:
             if slot in workers:
                 _kill(workers.pop(slot))
-            workers[slot] = _fork(control, connection)
+            try:
+                workers[slot] = _fork(control, connection)
+            except OSError as error:  # as at a limit of processes; the closed connection lets the pool try again
+                logger.error("a worker of the preparation cannot be forked: %s", error)  # noqa: TRY400
 
 
 def _fork(control: socket.socket, connection: socket.socket) -> int:
