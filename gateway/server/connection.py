@@ -9,8 +9,9 @@ from starlette.types import ASGIApp
 
 from gateway.middleware.patience import STALLED, PatienceError
 from gateway.server.hypercorn.context import ServerContext
-from gateway.server.hypercorn.http1 import MALFORMED, Address, Http1
+from gateway.server.hypercorn.http1 import MALFORMED, Http1
 from gateway.server.hypercorn.requests import Requests
+from gateway.server.hypercorn.wire import Address
 from gateway.server.tls.transport import TlsTransport
 from gateway.server.transport import StalledError, Transport
 

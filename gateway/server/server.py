@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from gateway.middleware.patience import Clock
 from gateway.server.connection import Connection
 from gateway.server.hypercorn.context import ServerContext
-from gateway.server.hypercorn.http1 import Address
+from gateway.server.hypercorn.wire import Address
 from gateway.server.limits import ServerLimits
 from gateway.server.tls.transport import TlsTransport
 from gateway.server.transport import Transport

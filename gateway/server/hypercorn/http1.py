@@ -8,7 +8,7 @@ to 0.18.0, because the overrides use its private methods.
 import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import anyio
 import h11
@@ -30,46 +30,12 @@ from gateway.server.hypercorn.framing import Framing
 from gateway.server.hypercorn.requests import Requests
 from gateway.server.hypercorn.stream import Stream
 from gateway.server.hypercorn.target import Target, parse_target
+from gateway.server.hypercorn.wire import Wire
 
 MALFORMED = "client broke the protocol"
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
 CHUNKED = b"\r\nTransfer-Encoding: chunked\r\n"
 """The header as h11 writes it when it chooses this encoding."""
-
-Address = tuple[str, int]
-
-
-class Wire(Protocol):
-    """Interface of the connection that the protocol uses."""
-
-    client: Address
-    """Address of the client."""
-    server: Address | None
-    """Address of the server; unset if it is unknown."""
-    secure: bool
-    """True if the connection is encrypted. Its requests then have the scheme `https`."""
-
-    async def send(self, data: bytes) -> None:
-        """Send bytes. Returns normally even if the client is gone."""
-
-    @property
-    def has_taken_all(self) -> bool:
-        """True if the connection is open, and the kernel has all bytes that were sent."""
-
-    def offer(self, data: bytes) -> None:
-        """Send bytes without a wait. What the kernel does not take at once follows."""
-
-    def set_idle(self, idle: bool) -> None:
-        """Mark the connection as busy when a request begins, and as idle when its response is complete."""
-
-    def finish(self, reason: str) -> None:
-        """End the connection after the last byte. The reason is empty after a complete response."""
-
-    def abort(self, reason: str) -> None:
-        """Close with a reset, which does not look like a clean end."""
-
-    def has_hung_up(self) -> bool:
-        """Return True if the client has hung up behind unread bytes. The connection is closed then."""
 
 
 class Http1(H11Protocol):

@@ -11,6 +11,7 @@ from starlette.types import Message, Receive, Scope
 
 from gateway.middleware.disconnect import EXTENSION
 from gateway.server.hypercorn.inbox import Inbox
+from gateway.server.hypercorn.wire import Wire
 from gateway.server.limits import ServerLimits
 
 logger = logging.getLogger(__name__)
@@ -18,19 +19,6 @@ logger = logging.getLogger(__name__)
 HANG_UP_LOOK = 1.0
 """Seconds between two looks for a hang-up behind bytes that the application leaves unread."""
 SHUTDOWN = "the server is shutting down"
-
-
-class Owner(Protocol):
-    """Interface of the connection that its requests use."""
-
-    reason: str
-    """Reason for the end of the connection; empty while it is open."""
-
-    def abort(self, reason: str) -> None:
-        """Close the connection with a reset."""
-
-    def has_hung_up(self) -> bool:
-        """Return True if the client has hung up behind unread bytes. The connection is closed then."""
 
 
 class Application(Protocol):
@@ -55,9 +43,9 @@ class Requests:
     error.
     """
 
-    def __init__(self, tasks: TaskGroup, owner: Owner, limits: ServerLimits) -> None:
+    def __init__(self, tasks: TaskGroup, wire: Wire, limits: ServerLimits) -> None:
         self._tasks = tasks
-        self._owner = owner
+        self._wire = wire
         self._limits = limits
         self._inboxes: set[Inbox] = set()
 
@@ -78,8 +66,8 @@ class Requests:
         self.spawn(self._run, app, scope, inbox, send)
 
         async def put(message: Message) -> None:
-            if message["type"] == "http.disconnect" and self._owner.reason:
-                message = {**message, "reason": self._owner.reason}
+            if message["type"] == "http.disconnect" and self._wire.reason:
+                message = {**message, "reason": self._wire.reason}
             inbox.put(message)
             if inbox.is_full:
                 await self._wait_until_drained(inbox)
@@ -88,11 +76,11 @@ class Requests:
 
     async def _wait_until_drained(self, inbox: Inbox) -> None:
         with anyio.move_on_after(self._limits.unread_timeout) as timeout:
-            while inbox.is_full and not self._owner.has_hung_up():
+            while inbox.is_full and not self._wire.has_hung_up():
                 with anyio.move_on_after(HANG_UP_LOOK):
                     await inbox.drained()
         if timeout.cancelled_caught:
-            self._owner.abort("the application did not read the body")
+            self._wire.abort("the application did not read the body")
 
     async def _run(self, app: Application, scope: Scope, inbox: Inbox, send: Callable[[Any], Awaitable[None]]) -> None:
         try:
