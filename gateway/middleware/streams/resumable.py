@@ -4,12 +4,10 @@ The protocol is llama-server's. A request with the header `X-Conversation-Id` ha
 the bytes as they are sent. The stream goes on when its client leaves, and `/v1/stream` reads or ends it.
 """
 
-import math
 from collections.abc import AsyncIterator, Iterable
 from contextlib import ExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from http import HTTPStatus
-from time import time
 from typing import TYPE_CHECKING
 
 import anyio
@@ -17,9 +15,9 @@ from starlette.types import Message, Scope
 
 from engine.errors import Unavailable
 from gateway.middleware.caller import Caller, Cause, Closing, caller_of, with_caller
-from gateway.middleware.conventions import Conventions
 from gateway.middleware.errors import NO_RETRY, RATE_LIMIT, SERVER, Problem, RefusedError, retry_after
-from gateway.middleware.streams.sse import EventStream, Framing, NextEvents
+from gateway.middleware.streams.kept_stream import KeptStream
+from gateway.middleware.streams.sse import EventStream
 
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
@@ -29,10 +27,7 @@ MAX_NAME = 1024
 """Characters of a name."""
 KEPT_SECONDS = 300.0
 """Time that a stream stays after its end."""
-MOST_BYTES = 4 * 2**20
-"""Bytes of one stream; older ones are dropped."""
 
-_LOST = "Stream offset lost, please restart"
 _ENDED = Problem(
     status=HTTPStatus.INTERNAL_SERVER_ERROR,
     message="The client ended the stream, or began another one with its name.",
@@ -53,124 +48,6 @@ class StreamLimits:
     """Maximum number of streams, also of those that have ended. 0 keeps none."""
     running: int
     """Maximum number of running streams of one owner. They hold no connection."""
-
-
-@dataclass(slots=True, eq=False)
-class KeptStream:
-    """The bytes of one stream."""
-
-    owner: str
-    """Owner, as `Caller.credentials`."""
-    name: str
-    """Name among those of the owner."""
-    closing: Closing
-    """Receives the reason if the stream is ended early."""
-    framing: Framing
-    """Format of the stream."""
-    conventions: Conventions
-    """Conventions of its API, for failures of a reader alone."""
-    started_at: int = field(default_factory=lambda: int(time()))
-    """Time of the beginning, in seconds since 1970."""
-    ended_at: int = 0
-    """Time of the end; 0 while the stream runs."""
-    dropped: int = 0
-    """Number of first bytes that were dropped."""
-    failure: Exception | None = None
-    """Failure before the first byte, which can still become a status."""
-    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
-    """Cancels the work."""
-    _bytes: bytearray = field(default_factory=bytearray)
-    _news: anyio.Event = field(default_factory=anyio.Event)
-
-    @property
-    def size(self) -> int:
-        """Number of bytes so far, with those that were dropped."""
-        return self.dropped + len(self._bytes)
-
-    async def send(self, message: Message) -> None:
-        """Add the body of an ASGI message."""
-        if message["type"] == "http.response.body":
-            self._bytes += message.get("body", b"")
-            if (surplus := len(self._bytes) - MOST_BYTES) > 0:
-                del self._bytes[:surplus]
-                self.dropped += surplus
-            self._notify()
-
-    def check(self, start: int) -> None:
-        """Check that the bytes from a position on are still there.
-
-        Raises:
-            RefusedError: They were dropped (400).
-        """
-        if start < self.dropped:
-            raise RefusedError(Problem(status=HTTPStatus.BAD_REQUEST, message=_LOST, code="offset_lost", param="from"))
-
-    def end(self) -> None:
-        """Mark the end. Readers get what is left."""
-        self.ended_at = int(time())
-        self._notify()
-
-    def stop(self, closing: Closing) -> None:
-        """End the work early, for a reason, or if it has ended, the time for which its bytes are kept."""
-        if not self.ended_at:
-            self.closing.set(closing)
-        self.scope.cancel()
-
-    async def read(self, start: int) -> bytes:
-        """Wait for bytes from a position on, and return all. Empty at the end.
-
-        Raises:
-            RefusedError: They were dropped.
-        """
-        while start >= self.size and not self.ended_at:
-            await self._news.wait()
-        self.check(start)
-        return bytes(self._bytes[start - self.dropped :])
-
-    def reader(self, caller: Caller, start: int = 0) -> EventStream:
-        """Return a response with the bytes from a position on, as they come, for a caller that reads to the end.
-
-        It adds nothing, so that a client can count them. The kept stream has comments that keep a connection open, and
-        its own deadline.
-        """
-        caller.closing.lift_deadline()
-        position = start
-
-        async def take() -> Iterable[bytes]:
-            nonlocal position
-            data = await self.read(position)
-            if not data and self.failure is not None:
-                raise self.failure
-            position += len(data)
-            return (data,) if data else ()
-
-        @asynccontextmanager
-        async def source() -> AsyncIterator[NextEvents]:
-            try:
-                yield take
-            except anyio.get_cancelled_exc_class():
-                if caller.closing.error is not None:  # the server stops, and a client that still listens gets the end
-                    await self._stopped(caller.closing)
-                raise
-
-        def last_events(problem: Problem) -> bytes:
-            """Return the end of the kept stream, or the failure of this reader alone."""
-            if self.dropped <= position < self.size:
-                return bytes(self._bytes[position - self.dropped :])
-            return self.framing.failure % self.conventions.encode_error(self.conventions.adapt(problem))
-
-        return EventStream(source, end=b"", keep_alive=math.inf, encode_failure=last_events, framing=self.framing)
-
-    async def _stopped(self, closing: Closing) -> None:
-        """End the work early, and wait for its end. Is not interrupted."""
-        self.stop(closing)
-        with anyio.CancelScope(shield=True):
-            while not self.ended_at:
-                await self._news.wait()
-
-    def _notify(self) -> None:
-        self._news.set()
-        self._news = anyio.Event()
 
 
 class ResumableStreams:

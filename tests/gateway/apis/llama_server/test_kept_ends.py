@@ -12,8 +12,9 @@ from engine import Finished, FinishReason, Text
 from gateway.apis.endpoint import never_streams
 from gateway.app import Gateway
 from gateway.middleware.caller import NO_CREDENTIALS, Cause
-from gateway.middleware.streams import resumable
-from gateway.middleware.streams.resumable import HEADER, KeptStream
+from gateway.middleware.streams import kept_stream
+from gateway.middleware.streams.kept_stream import KeptStream
+from gateway.middleware.streams.resumable import HEADER
 from gateway.serving.records import Outcome, RequestRecord
 from tests.backends import on_each_backend  # noqa: F401 - a fixture
 from tests.gateway.apis.openai.chat.test_endpoint import engine_of
@@ -166,7 +167,7 @@ async def test_a_kept_stream_has_the_media_type_of_its_api(path: str) -> None:
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/api/generate"])
 async def test_a_reader_that_is_too_slow_gets_one_event(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resumable, "MOST_BYTES", 10)
+    monkeypatch.setattr(kept_stream, "MOST_BYTES", 10)
     async with serving(engine_of(say_one_text)) as gateway, anyio.create_task_group() as tasks:
         await leave_alone(gateway, path)
         stream = kept(gateway)

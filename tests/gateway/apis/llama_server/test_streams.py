@@ -13,7 +13,7 @@ from starlette.types import ASGIApp
 from engine import Finished, FinishReason, Text
 from gateway.middleware.caller import Caller, with_caller
 from gateway.middleware.errors import RefusedError
-from gateway.middleware.streams import resumable
+from gateway.middleware.streams import kept_stream
 from gateway.middleware.streams.direct import Sink
 from gateway.middleware.streams.resumable import HEADER, ResumableStreams, StreamLimits
 from gateway.middleware.streams.sse import DONE, EventStream, NextEvents
@@ -190,7 +190,7 @@ async def test_no_running_stream_of_another_client_makes_room() -> None:
 
 
 async def test_old_bytes_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resumable, "MOST_BYTES", 20)
+    monkeypatch.setattr(kept_stream, "MOST_BYTES", 20)
     async with serving(FakeEngine()) as app:
         await asking(app).run()
         lost = await read(app)
