@@ -19,8 +19,8 @@ from gateway.apis.openai.conversations.request import (
 from gateway.apis.openai.conversations.store import ConversationStore
 from gateway.apis.openai.responses.answer import ItemList
 from gateway.apis.openai.responses.encoded import EncodedItem
-from gateway.apis.openai.responses.input import EncodedInput, referenced, resolve
 from gateway.apis.openai.responses.items import Item
+from gateway.apis.openai.responses.references import EncodedInput, referenced, resolve
 from gateway.apis.openai.responses.store.pages import (
     INCLUDE_PARAMETER,
     PAGE_PARAMETERS,

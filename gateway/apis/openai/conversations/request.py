@@ -7,7 +7,8 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.labels import Metadata
-from gateway.apis.openai.responses.input import EncodedInput, InputItem, encode_input, read_items
+from gateway.apis.openai.responses.input import InputItem, read_items
+from gateway.apis.openai.responses.references import EncodedInput, encode_input
 
 MAX_ADDED = 20
 """Maximum of items in one request."""

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from engine import GenerationRequest
 from gateway.apis.openai.responses.encoded import encode_echo
-from gateway.apis.openai.responses.input import EncodedInput, encode_input
+from gateway.apis.openai.responses.references import EncodedInput, encode_input
 from gateway.apis.openai.responses.request import ENCRYPTED_REASONING, ResponseBody
 from gateway.chat.rendering import encode_conversation
 

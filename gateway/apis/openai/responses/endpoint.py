@@ -13,7 +13,7 @@ from gateway.apis.openai.responses.background import BackgroundResponses
 from gateway.apis.openai.responses.call import ResponseCall, ResponseOptions, prepare_response
 from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.events import ResponseEvent
-from gateway.apis.openai.responses.input import referenced, resolve
+from gateway.apis.openai.responses.references import referenced, resolve
 from gateway.apis.openai.responses.request import ResponseBody, missing_input
 from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.store.store import ResponseStore

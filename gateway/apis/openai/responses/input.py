@@ -1,7 +1,6 @@
 """Validation of a request's input items, and their conversion to the stored format."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -9,7 +8,6 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from gateway.apis.fields.base import given
 from gateway.apis.fields.nested import Nested, read_kind, refusal
 from gateway.apis.fields.parts import ADDED_BY_CLIENTS, MAX_PARTS, TextPart, as_parts
-from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
 from gateway.apis.openai.responses.items import (
     ENCODED_REASONING,
     ItemStatus,
@@ -263,73 +261,3 @@ def _read_item(value: object, place: str) -> InputItem:
     if isinstance(value, dict) and any(value.get("type") == kind for kind in _IMAGES):
         raise refusal(place, "this server's models take text only, no images")
     return read_kind(_KINDS, value, place)
-
-
-@dataclass(frozen=True, slots=True)
-class ItemReference:
-    """Place of a stored item in an input."""
-
-    id: str
-    """Id of the item."""
-    required: bool
-    """True if the input is refused without the item. Otherwise it is left out."""
-
-
-EncodedInput: TypeAlias = tuple[EncodedItem | ItemReference, ...]
-"""Items of a field as JSON, and references."""
-
-
-def encode_input(items: Sequence[InputItem], place: str = "input") -> EncodedInput:
-    """Return the items of a field as JSON, and references in their places.
-
-    OpenAI's clients that do not read the events of reasoning send its item back without a text, as LangChain does.
-
-    Raises `RequestError` if two references name the same item: they would turn a small body into a large input.
-    """
-    encoded = tuple(map(_encoded, items))
-    referred: set[str] = set()
-    for at, item in enumerate(encoded):
-        if isinstance(item, ItemReference):
-            if item.id in referred:
-                raise refusal(f"{place}[{at}].id", f"refers to the item {item.id[:100]!r} a second time")
-            referred.add(item.id)
-    return encoded
-
-
-def _encoded(item: InputItem) -> EncodedItem | ItemReference:
-    match item:
-        case Reference():
-            return ItemReference(item.id, required=True)
-        case ReasoningItem(has_text=False):
-            return ItemReference(item.id, required=False)
-        case _:
-            return encode_item(item.to_json())
-
-
-def referenced(inputs: EncodedInput) -> list[str]:
-    """Return the ids of the references in the result of `encode_input`."""
-    return [item.id for item in inputs if isinstance(item, ItemReference)]
-
-
-def resolve(inputs: EncodedInput, found: Mapping[str, EncodedItem], place: str = "input") -> list[EncodedItem]:
-    """Return the items of `encode_input`, with each reference replaced by its item.
-
-    Args:
-        inputs: items and references.
-        found: stored items by their ids.
-        place: name of the field.
-
-    Raises:
-        RequestError: a required item is unknown.
-    """
-    return list(_resolved(inputs, found, place))
-
-
-def _resolved(inputs: EncodedInput, found: Mapping[str, EncodedItem], place: str) -> Iterator[EncodedItem]:
-    for at, item in enumerate(inputs):
-        if isinstance(item, EncodedItem):
-            yield item
-        elif item.id in found:
-            yield found[item.id]
-        elif item.required:
-            raise refusal(f"{place}[{at}].id", f"no stored item has the id {item.id[:100]!r}")

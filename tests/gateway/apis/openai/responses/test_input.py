@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from engine import RequestError
 from gateway.apis.fields.parts import MAX_PARTS
 from gateway.apis.openai.responses.encoded import EncodedItem
-from gateway.apis.openai.responses.input import MAX_ITEMS, encode_input, read_input, resolve
+from gateway.apis.openai.responses.input import MAX_ITEMS, read_input
 from gateway.apis.openai.responses.items import ENCODED_REASONING, decode_reasoning, encode_reasoning
+from gateway.apis.openai.responses.references import encode_input, resolve
 from gateway.apis.openai.responses.request import ResponseBody
 from gateway.chat.transcript import with_items
 
