@@ -5,10 +5,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from gateway.flags import TABLES, file_key
 from gateway.settings import Settings
 
-TABLES = "models"
-"""Setting that only the file has: a table for each model."""
 _TABLE_REASONS = {"missing": "is required", "extra_forbidden": "there is no such setting of a model"}
 """Reasons for which a table is refused, by pydantic's types of errors."""
 _NUMBERS = {"int_parsing": "should be a whole number", "float_parsing": "should be a number"}
@@ -52,8 +51,3 @@ def _refusal_of_table(
     shown = f" {value!r}" if place[-1] == "file" and isinstance(value, str) else ""
     setting = [file_key(part) for part in place[1:] if part != "[key]"]
     return f"{'.'.join([TABLES, name, *setting])}{shown}: {reason}"
-
-
-def file_key(name: str) -> str:
-    """Return the key of the file for a setting, as the pages write it. The file may also have `_` for `-`."""
-    return name.replace("_", "-")

@@ -10,7 +10,7 @@ from anyio import to_thread
 from anyio.abc import TaskStatus
 
 from gateway.cli import read_settings
-from gateway.refusals import file_key
+from gateway.flags import file_key
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 

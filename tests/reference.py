@@ -19,7 +19,7 @@ from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.labels import LabelFields
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import ReportFields, SamplingFields, StreamReportFields
-from gateway.cli import flag_fields
+from gateway.flags import flag_fields
 from gateway.metrics.adapters import AdapterCollector
 from gateway.metrics.engines import EngineCollector
 from gateway.metrics.exposition import Exposition

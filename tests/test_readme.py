@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import flag_fields
+from gateway.flags import flag_fields
 from tests.reference import BLOCKS, ROOT, readmes, refreshed
 
 FRONT = ROOT / "README.md"

@@ -8,7 +8,8 @@ import yaml
 from promql_parser import parse
 
 from engine import embedded_model
-from gateway.cli import PREFIX, SettingsError, flag_fields, read_settings
+from gateway.cli import SettingsError, read_settings
+from gateway.flags import PREFIX, flag_fields
 from gateway.hub.arguments import read_arguments
 from gateway.server.limits import ServerLimits
 from gateway.settings import Settings

@@ -7,9 +7,9 @@ import pytest
 from pydantic import BaseModel
 
 from engine import EngineConfig, embedded_model
-from gateway.cli import SettingsError, flag_fields, read_settings
+from gateway.cli import SettingsError, read_settings
+from gateway.flags import TABLES, flag_fields
 from gateway.hub.reference import HubReference
-from gateway.refusals import TABLES
 from gateway.settings import Settings
 
 
