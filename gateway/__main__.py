@@ -36,7 +36,7 @@ from gateway.server.tls.certificates import Certificates, TlsError, open_certifi
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 from gateway.storage.database import StorageError
-from gateway.stores import check_stores, open_keys, open_limiter, open_responses, open_usage
+from gateway.stores import check_stores, open_stores, storage_error
 from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BaseExceptionGroup as failures:
         if (failure := storage_error(failures)) is None:
             raise
-        return exit_with(ExitCode.SETTINGS, f"--usage: the store cannot be used: {failure}")
+        return exit_with(ExitCode.SETTINGS, str(failure))
     finally:
         close([*listening.all, *listening.metrics])  # also those of a server that did not start
 
@@ -142,15 +142,6 @@ def serve_cluster(settings: Settings) -> ExitCode:
     except DeploymentFailedError as error:
         return exit_with(ExitCode.LOAD, str(error))
     return ExitCode.STOPPED
-
-
-def storage_error(failures: BaseExceptionGroup) -> StorageError | None:
-    """Return the error of a store that failed after its opening, or None if something else failed, too."""
-    stores, others = failures.split(StorageError)
-    failure: BaseException | None = None if others else stores
-    while isinstance(failure, BaseExceptionGroup):
-        failure = failure.exceptions[0]
-    return failure if isinstance(failure, StorageError) else None
 
 
 def exit_with(code: ExitCode, message: str) -> ExitCode:
@@ -200,18 +191,10 @@ async def run(
     """
     shutdown = anyio.Event()
     try:
-        keys = await open_keys(settings)
-        limiter = await open_limiter(settings)
+        stores = await open_stores(settings)
     except StorageError as error:
-        return exit_with(ExitCode.SETTINGS, f"--keys: the store cannot be used: {error}")
-    try:
-        usage = await open_usage(settings)
-    except StorageError as error:
-        return exit_with(ExitCode.SETTINGS, f"--usage: the store cannot be used: {error}")
-    try:
-        stores = await open_responses(settings)
-    except StorageError as error:
-        return exit_with(ExitCode.SETTINGS, f"--responses-store: the store cannot be used: {error}")
+        return exit_with(ExitCode.SETTINGS, str(error))
+    keys = stores.keys
     warn_of_strangers(listening.all, keys)
     log_choices(settings, listening)
     async with anyio.create_task_group() as tasks:
@@ -230,7 +213,14 @@ async def run(
             tasks.start_soon(log_loading, engines, urls, settings, shutdown)
             serve_gateway, equipment = await anyio.to_thread.run_sync(import_server)
             pulls = await pull_parts(settings, engines)
-            parts = equipment(keys=keys, limiter=limiter, usage=usage, stores=stores, clock=clock, pulls=pulls)
+            parts = equipment(
+                keys=keys,
+                limiter=stores.limiter,
+                usage=stores.usage,
+                stores=stores.responses,
+                clock=clock,
+                pulls=pulls,
+            )
             await serve_gateway(engines, settings, parts, listening, shutdown)
             failed = any(source.status.state is EngineState.FAILED for source in engines.values())
         tasks.cancel_scope.cancel()

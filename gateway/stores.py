@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gateway.settings import Settings
@@ -16,6 +17,39 @@ if TYPE_CHECKING:
 
 CHECK_PATIENCE = 5.0
 """Seconds in which the store of responses must open before a cluster starts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenStores:
+    """The stores that the settings name, each None without one."""
+
+    keys: "KeyRing | None"
+    """API keys that requests need."""
+    limiter: "Limiter | None"
+    """Limits of keys that gateways share."""
+    usage: "UsageWriter | None"
+    """Usage of requests."""
+    responses: "Stores | None"
+    """Responses and conversations that gateways share."""
+
+
+async def open_stores(settings: Settings, *, at_once: bool = False) -> OpenStores:
+    """Open the stores that the settings name.
+
+    Args:
+        settings: name the stores.
+        at_once: store usage as soon as the store has taken that before, instead of once a second.
+
+    Raises:
+        StorageError: one cannot be used. The text names its flag.
+    """
+    with _named("--keys"):
+        keys, limiter = await open_keys(settings), await open_limiter(settings)
+    with _named("--usage"):
+        usage = await _open_usage(settings, at_once=at_once)
+    with _named("--responses-store"):
+        responses = await _open_responses(settings)
+    return OpenStores(keys=keys, limiter=limiter, usage=usage, responses=responses)
 
 
 async def open_keys(settings: Settings) -> "KeyRing | None":
@@ -41,7 +75,7 @@ async def check_stores(settings: Settings) -> None:
         if (keys := await open_keys(settings)) is not None:
             await keys.close()
     with _named("--usage"):
-        if (usage := await open_usage(settings)) is not None:
+        if (usage := await _open_usage(settings)) is not None:
             await usage.store.close()
     with _named("--responses-store"):
         if (stores := await open_histories(settings, CHECK_PATIENCE)) is not None:
@@ -55,7 +89,20 @@ def _named(flag: str) -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        raise StorageError(f"{flag}: the store cannot be used: {error}") from error
+        raise _unusable(flag, error) from error
+
+
+def _unusable(flag: str, error: StorageError) -> StorageError:
+    return StorageError(f"{flag}: the store cannot be used: {error}")
+
+
+def storage_error(failures: BaseExceptionGroup) -> StorageError | None:
+    """Return the error of the store of usage if it failed after its opening, or None if something else failed, too."""
+    stores, others = failures.split(StorageError)
+    failure: BaseException | None = None if others else stores
+    while isinstance(failure, BaseExceptionGroup):
+        failure = failure.exceptions[0]
+    return _unusable("--usage", failure) if isinstance(failure, StorageError) else None
 
 
 async def open_limiter(settings: Settings) -> "Limiter | None":
@@ -71,16 +118,8 @@ async def open_limiter(settings: Settings) -> "Limiter | None":
     return await open_shared_limiter(settings.keys)
 
 
-async def open_usage(settings: Settings, *, at_once: bool = False) -> "UsageWriter | None":
-    """Return the writer of the requests' usage, by default to the store of the keys, or None without one.
-
-    Args:
-        settings: name the store.
-        at_once: store rows as soon as the store has taken those before, instead of once a second.
-
-    Raises:
-        StorageError: the store cannot be used.
-    """
+async def _open_usage(settings: Settings, *, at_once: bool = False) -> "UsageWriter | None":
+    """Return the writer of the requests' usage, by default to the store of the keys, or None without one."""
     place = settings.usage or settings.keys
     if place is None:
         return None
@@ -92,12 +131,8 @@ async def open_usage(settings: Settings, *, at_once: bool = False) -> "UsageWrit
     return UsageWriter(store, interval=0.0 if at_once else INTERVAL)
 
 
-async def open_responses(settings: Settings) -> "Stores | None":
-    """Return the stores of responses and conversations that gateways share, or None for this process's memory.
-
-    Raises:
-        StorageError: the database cannot be used.
-    """
+async def _open_responses(settings: Settings) -> "Stores | None":
+    """Return the stores of responses and conversations that gateways share, or None for this process's memory."""
     if settings.responses_store is None:
         return None
     from gateway.apis.openai.shared_store.opening import open_shared_stores  # noqa: PLC0415 - few servers need it

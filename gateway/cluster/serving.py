@@ -13,7 +13,7 @@ from gateway.serve import open_gateway
 from gateway.server.lag import LoopClock, running
 from gateway.serving.prefixes import HeldPrefixes
 from gateway.settings import Settings
-from gateway.stores import open_keys, open_limiter, open_responses, open_usage
+from gateway.stores import open_stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +36,20 @@ async def open_replica(settings: Settings, prefixes: HeldPrefixes) -> AsyncItera
 
     Raises:
         LoadError: the model cannot be loaded.
-        StorageError: a store cannot be used.
+        StorageError: a store cannot be used. The text names its flag.
     """
-    keys, limiter = await open_keys(settings), await open_limiter(settings)
-    usage, stores = await open_usage(settings, at_once=True), await open_responses(settings)
+    stores = await open_stores(settings, at_once=True)
+    keys = stores.keys
     clock = LoopClock()
     async with open_engines(settings, clock.time) as sources, anyio.create_task_group() as tasks:
-        equipment = Equipment(keys=keys, limiter=limiter, usage=usage, stores=stores, clock=clock, prefixes=prefixes)
+        equipment = Equipment(
+            keys=keys,
+            limiter=stores.limiter,
+            usage=stores.usage,
+            stores=stores.responses,
+            clock=clock,
+            prefixes=prefixes,
+        )
         async with open_gateway(sources, settings, equipment) as gateway, running(clock):
             (engine,) = (source.engine for source in sources.values() if source.engine is not None)
             await engine.ready()
