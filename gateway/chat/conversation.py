@@ -19,7 +19,6 @@ from gateway.chat.template_variables import with_other_names
 from gateway.chat.tools import Tool, ToolChoice
 
 _NO_TOKENS: Mapping[str, int] = {}
-_BARE = Tool("f", parameters={"type": "object"})
 
 _CUT = "\ue000 the text goes on here \ue000"
 """Marks the end of the message to continue. It has private-use characters, which no template looks for."""
@@ -124,12 +123,9 @@ class ChatModel:
         Raises:
             RequestError: if a template cannot be compiled.
         """
-
-        def compiled(source: str) -> _TemplateFormat:
-            return _TemplateFormat(
-                source, bos=bos, eos=eos, special_tokens=special_tokens, reasoning=reasoning, variables=variables
-            )
-
+        compiled = partial(
+            _TemplateFormat, bos=bos, eos=eos, special_tokens=special_tokens, reasoning=reasoning, variables=variables
+        )
         self._plain = compiled(source)
         self._with_tools = compiled(tool_source) if tool_source else self._plain
         self._names = ControlNames(control_names)
@@ -180,24 +176,9 @@ class _TemplateFormat:
         except ValueError as error:
             message = f"The model's chat template cannot be used: {error}. Give another with --chat-template FILE."
             raise RequestError(message, code="chat_template_invalid", param="messages") from error
-        probe = {"tools": [_described(Tool("f", "A function."))], "add_generation_prompt": False}
-        self._capabilities = detect_capabilities(
-            source, lambda messages: self._template.render({**probe, "messages": messages})
-        )
-        # Some templates loop over tools without asking whether there are any, or read what a tool may lack.
-        self._needs_list = not self._takes(None) and self._takes([])
-        self._completes = not self._takes([_described(_BARE)]) and self._takes([_described(_completed(_BARE))])
+        self._capabilities = detect_capabilities(source, self._template.render)
         self._key = recognize(source)
         self._format = create(self._key, special_tokens)
-
-    def _takes(self, tools: object) -> bool:
-        """Return whether the template renders a message beside tools in this form."""
-        messages = self._capabilities.adapt([{"role": "user", "content": "Hello"}])
-        try:
-            self._template.render({"messages": messages, "tools": tools, "add_generation_prompt": True})
-        except RequestError:
-            return False
-        return True
 
     def prompt(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> ChatPrompt:
         """Return the prompt of a conversation, as `ChatModel.prompt` does.
@@ -274,13 +255,13 @@ class _TemplateFormat:
         shown = messages if self._capabilities.calls else self._format.text_calls.render(messages)
         if (instructions := self._format.instructions(tools)) is not None:
             shown = self._capabilities.add_instructions(shown, instructions)
-        described = [_described(_completed(tool) if self._completes else tool) for tool in tools]
+        described = self._capabilities.describe(tools)
         return self._template.render(
             {
                 "functions": to_json(described, indent=2) if described else "",  # Firefunction's name for them
                 **with_other_names({**self._variables(), **conversation.template_kwargs}),
                 "messages": self._capabilities.adapt(shown),
-                "tools": described or ([] if self._needs_list else None),  # a template may add to a list
+                "tools": described,
                 "add_generation_prompt": opened,
             }
         )
@@ -315,14 +296,3 @@ def _either(calls: Grammar, answer: Grammar) -> Grammar:
     except RequestError as error:
         message = "A GBNF grammar cannot be combined with tools; give it in Lark."
         raise RequestError(message, code="invalid_value", param="grammar") from error
-
-
-def _described(tool: Tool) -> dict[str, Any]:
-    description = {} if tool.description is None else {"description": tool.description}
-    return {"type": "function", "function": {"name": tool.name, **description, "parameters": tool.parameters}}
-
-
-def _completed(tool: Tool) -> Tool:
-    """Return a tool with all that a template may read."""
-    parameters = {**tool.parameters, "properties": tool.parameters.get("properties", {})}
-    return replace(tool, description=tool.description or "", parameters=parameters)

@@ -1,7 +1,7 @@
 """Capabilities of chat templates, as llama.cpp calls them, detected by trial renders."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, TypeAlias
@@ -11,12 +11,13 @@ import orjson
 from engine import RequestError
 from gateway.chat.call_ids import with_counted_ids
 from gateway.chat.tool_responses import with_tool_responses
+from gateway.chat.tools import Tool
 
 TemplateMessage: TypeAlias = dict[str, Any]
 """A message in OpenAI's chat shape. Content is one text or None, arguments of calls are JSON text."""
 
-Render: TypeAlias = Callable[[Sequence[TemplateMessage]], str]
-"""Renders messages; raises `RequestError` if the template refuses them."""
+Render: TypeAlias = Callable[[Mapping[str, Any]], str]
+"""Renders a template with variables; raises `RequestError` if it refuses them."""
 
 _NEEDLE = "needle"
 _ASKED: TemplateMessage = {"role": "user", "content": _NEEDLE}
@@ -35,6 +36,7 @@ _REASONED: tuple[TemplateMessage, ...] = (
     {"role": "user", "content": "Hello"},
     {"role": "assistant", "content": "x", "reasoning_content": _NEEDLE},
 )
+_BARE = Tool("f", parameters={"type": "object"})
 _THINKING = "'thinking'"
 """Type of a part of reasoning, in the templates of Magistral and Ministral."""
 _SHORT_ID = 9
@@ -47,7 +49,7 @@ _RESPONSES, _CALL_ID = "tool_responses", "tool_call_id"
 
 @dataclass(frozen=True, slots=True)
 class TemplateCapabilities:
-    """Capabilities of one template: the roles and the shape of messages that it supports."""
+    """Capabilities of one template: the roles, and the shapes of messages and of tools, that it supports."""
 
     developer: bool = False
     """Supports the role `developer`; if not, it gets `system` instead."""
@@ -69,6 +71,10 @@ class TemplateCapabilities:
     """Requires results of calls in the message that has the calls."""
     thinking_parts: bool = False
     """Requires reasoning as a part of the content."""
+    tool_list: bool = False
+    """Requires a list of tools also where there are none: it loops over them without asking."""
+    complete_tools: bool = False
+    """Requires what a tool may lack: a description, and properties of its parameters."""
 
     def adapt(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
         """Return the messages in the shape that the template requires. Does not modify the arguments."""
@@ -89,6 +95,11 @@ class TemplateCapabilities:
         if self.system or first["role"] != "user":
             return [{"role": "system", "content": instructions}, *messages]
         return [{**first, "content": f"{instructions}\n\n{first['content']}"}, *others]
+
+    def describe(self, tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
+        """Return the tools in the shape that the template requires."""
+        described = [_described(_completed(tool) if self.complete_tools else tool) for tool in tools]
+        return described or ([] if self.tool_list else None)  # a template may add to a list
 
     def _message(self, message: TemplateMessage) -> TemplateMessage:
         adapted = {**message, "content": self._content(message)}
@@ -123,7 +134,7 @@ def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
 
     Args:
         source: the template's source.
-        render: renders messages, together with a tool.
+        render: renders it.
     """
     capabilities = TemplateCapabilities(
         developer="developer" in source,
@@ -139,7 +150,7 @@ def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
     found = next(fitting, replace(capabilities, calls=False))
     parted = replace(found, thinking_parts=True)
     parts = _THINKING in source and not _shows(render, found, _REASONED) and _shows(render, parted, _REASONED)
-    return parted if parts else found
+    return _with_tools(render, parted if parts else found)
 
 
 def _candidates(capabilities: TemplateCapabilities) -> Iterator[TemplateCapabilities]:
@@ -148,11 +159,41 @@ def _candidates(capabilities: TemplateCapabilities) -> Iterator[TemplateCapabili
 
 
 def _shows(render: Render, capabilities: TemplateCapabilities, messages: Sequence[TemplateMessage]) -> bool:
+    tools = [_described(Tool("f", "A function."))]
     try:
-        text = render(capabilities.adapt(messages))
+        text = render({"messages": capabilities.adapt(messages), "tools": tools, "add_generation_prompt": False})
     except RequestError:
         return False
     return _NEEDLE in text and f"'{_NEEDLE}'" not in text  # in these quotes it is the repr of a Python object
+
+
+def _with_tools(render: Render, found: TemplateCapabilities) -> TemplateCapabilities:
+    """Return capabilities with those for tools."""
+    messages = found.adapt([{"role": "user", "content": "Hello"}])
+
+    def takes(tools: Sequence[object] | None) -> bool:
+        try:
+            render({"messages": messages, "tools": tools, "add_generation_prompt": True})
+        except RequestError:
+            return False
+        return True
+
+    return replace(
+        found,
+        tool_list=not takes(None) and takes([]),
+        complete_tools=not takes([_described(_BARE)]) and takes([_described(_completed(_BARE))]),
+    )
+
+
+def _described(tool: Tool) -> dict[str, Any]:
+    description = {} if tool.description is None else {"description": tool.description}
+    return {"type": "function", "function": {"name": tool.name, **description, "parameters": tool.parameters}}
+
+
+def _completed(tool: Tool) -> Tool:
+    """Return a tool with all that a template may read."""
+    parameters = {**tool.parameters, "properties": tool.parameters.get("properties", {})}
+    return replace(tool, description=tool.description or "", parameters=parameters)
 
 
 def _as_object(arguments: str) -> object:

@@ -12,10 +12,7 @@ RESULT: TemplateMessage = {"role": "tool", "content": "2", "tool_call_id": "call
 
 
 def capabilities_of(source: str) -> TemplateCapabilities:
-    template = ChatTemplate(source)
-    return detect_capabilities(
-        source, lambda messages: template.render({"messages": messages, "tools": [{"name": "f"}]})
-    )
+    return detect_capabilities(source, ChatTemplate(source).render)
 
 
 @pytest.mark.parametrize(
