@@ -1,18 +1,18 @@
 """Routes of the endpoints of the APIs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from http import HTTPStatus
 from itertools import chain
 from typing import Any
 
-from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.routing import Route, compile_path
+from starlette.routing import Match, Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.apis.endpoint import AnyEndpoint, Api, Call, has_body
 from gateway.middleware.caller import Caller, caller_of
 from gateway.middleware.conventions import Conventions
-from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
+from gateway.middleware.errors import Problem, RefusedError
 from gateway.middleware.streams.resumable import HEADER, ResumableStreams
 from gateway.middleware.streams.sse import EventStream
 from gateway.preparation.preparer import Preparer
@@ -21,30 +21,45 @@ from gateway.preparation.preparer import Preparer
 class Router:
     """ASGI application of the endpoints. It finds those with a path without parameters at once: most requests.
 
-    Starlette serves all others, and answers to wrong paths and methods. Failures are raised: `RequestScope` makes their
-    responses.
+    Failures are raised, also that there is no endpoint: `RequestScope` makes their responses.
     """
 
     def __init__(self, apis: Iterable[Api], preparer: Preparer, streams: ResumableStreams | None = None) -> None:
         """Route to the endpoints of some APIs."""
-        made = routes(apis, preparer, streams)
-        self._others = Starlette(routes=made, exception_handlers=EXCEPTION_HANDLERS)
-        self._others.router.redirect_slashes = False  # its redirects lead to any host that a client names
+        self.routes = routes(apis, preparer, streams)
+        """One route per path."""
         self._exact: dict[tuple[str, str], Callable[[Request], Any]] = {
             (method, route.path): route.endpoint
-            for route in made
+            for route in self.routes
             for method in route.methods or ()
             if "{" not in route.path
         }
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        serve = self._exact.get((scope["method"], scope["path"])) if scope["type"] == "http" else None
-        if serve is None:
-            await self._others(scope, receive, send)
-        else:
-            response = await serve(Request(scope, receive, send))
-            await response(scope, receive, send)
+        serve = self._exact.get((scope["method"], scope["path"])) or self._found(scope)
+        response = await serve(Request(scope, receive, send))
+        await response(scope, receive, send)
+
+    def _found(self, scope: Scope) -> Callable[[Request], Any]:
+        """Return the endpoint whose path fits, and add the path's parameters to the scope."""
+        allowed: Iterable[str] = ()
+        for route in self.routes:
+            match, found = route.matches(scope)
+            if match is Match.FULL:
+                scope.update(found)
+                return route.endpoint
+            if match is Match.PARTIAL:
+                allowed = allowed or route.methods or ()
+        exchange = caller_of(scope).exchange
+        raise RefusedError(
+            Problem(
+                status=HTTPStatus.METHOD_NOT_ALLOWED if allowed else HTTPStatus.NOT_FOUND,
+                message=f"This server has no endpoint {exchange.method} {exchange.path}.",
+                code="method_not_allowed" if allowed else "not_found",
+                headers={"allow": ", ".join(sorted(allowed))} if allowed else {},
+            )
+        )
 
 
 def routes(apis: Iterable[Api], preparer: Preparer, streams: ResumableStreams | None = None) -> list[Route]:

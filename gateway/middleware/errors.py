@@ -13,7 +13,6 @@ from typing import TypeAlias, get_args
 
 import orjson
 from pydantic import BaseModel, ValidationError
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable
@@ -31,7 +30,6 @@ TEMPORARY = {408, 429}
 RETRY, NO_RETRY = {"x-should-retry": "true"}, {"x-should-retry": "false"}
 CLOSE = {"connection": "close"}
 INVALID_HTTP = "invalid_http"
-CODES = {404: "not_found", 405: "method_not_allowed"}
 
 
 class RefusedError(Exception):
@@ -152,8 +150,6 @@ def problem_for(error: Exception) -> Problem:
             return validation_problem(error)
         case JSONDecodeError():
             return Problem(status=400, message=f"The body is not valid JSON: {error}", code="invalid_json")
-        case HTTPException():
-            return _http_problem(error)
     return _internal_problem()
 
 
@@ -209,16 +205,6 @@ def _validation_code(kind: str) -> str:
     if kind == "json_invalid":
         return "invalid_json"
     return "invalid_type" if kind.endswith("_type") else "invalid_value"
-
-
-def _http_problem(error: HTTPException) -> Problem:
-    return Problem(
-        status=error.status_code,
-        message=error.detail,
-        type=SERVER if error.status_code >= FIRST_SERVER_ERROR else INVALID_REQUEST,
-        code=CODES.get(error.status_code),
-        headers=error.headers or {},
-    )
 
 
 def _internal_problem() -> Problem:

@@ -1,6 +1,6 @@
 """Routes made from tables of endpoints, and the API of a path before it is routed."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import NoneType
 
 import pytest
@@ -8,8 +8,10 @@ from starlette.types import Scope
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import Api, Call, Endpoint, no_body
-from gateway.apis.routing import conventions_for, routes
+from gateway.apis.routing import Router, conventions_for, routes
 from gateway.middleware.errors import Problem
+from gateway.middleware.limits import RequestLimits
+from gateway.middleware.request_scope import RequestScope
 from gateway.preparation.preparer import InlinePreparer
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall
@@ -20,7 +22,13 @@ async def answer(call: Call[None]) -> JsonReply[str]:
     return JsonReply(call.caller.request_id)
 
 
-def endpoint(method: str, path: str, *, shared: bool = False) -> Endpoint[None, None, str]:
+async def fail(_call: Call[None]) -> JsonReply[str]:
+    raise KeyError("a defect")
+
+
+def endpoint(
+    method: str, path: str, *, shared: bool = False, handler: Callable[[Call[None]], Awaitable[JsonReply[str]]] = answer
+) -> Endpoint[None, None, str]:
     return Endpoint(
         method=method,
         path=path,
@@ -28,7 +36,7 @@ def endpoint(method: str, path: str, *, shared: bool = False) -> Endpoint[None, 
         summary="",
         body=NoneType,
         prepare=no_body,
-        handler=answer,
+        handler=handler,
         answer=str,
         shared=shared,
     )
@@ -117,3 +125,15 @@ async def test_a_request_without_an_endpoint_learns_which_one_there_is_not(
     message = f"This server has no endpoint {method} {path}."
     error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
     assert (reply.status, reply.json) == (status, {"error": error})
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("path", ["/f", "/f/x"])
+async def test_a_defect_is_answered_and_logged_alike_whether_its_path_has_parameters(
+    path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing = api(b"first", *(endpoint("GET", one, handler=fail) for one in ("/f", "/f/{id}")))
+    app = RequestScope(Router([failing], InlinePreparer()), RequestLimits())
+    reply = await AsgiCall(app, path, method="GET").run()
+    assert (reply.status, reply.json["error"]["code"]) == (500, "internal_error")
+    assert [record.getMessage() for record in caplog.records] == ["unexpected KeyError"]

@@ -7,7 +7,6 @@ from typing import Literal
 import orjson
 import pytest
 from pydantic import BaseModel, Field, ValidationError
-from starlette.exceptions import HTTPException
 
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable
 from gateway.middleware import errors
@@ -122,14 +121,6 @@ def test_malformed_json_is_a_400(loads: object) -> None:
         loads(b"{")
     problem = errors.problem_for(caught.value)
     assert (problem.status, problem.code) == (400, "invalid_json")
-
-
-def test_starlettes_errors_keep_their_status() -> None:
-    problem = errors.problem_for(HTTPException(405, headers={"allow": "GET"}))
-    assert (problem.status, problem.message, problem.code) == (405, "Method Not Allowed", "method_not_allowed")
-    assert problem.headers == {"allow": "GET"}
-    assert errors.problem_for(HTTPException(404)).type == "invalid_request_error"
-    assert errors.problem_for(HTTPException(502)).type == "server_error"
 
 
 def test_a_refused_error_keeps_its_problem() -> None:

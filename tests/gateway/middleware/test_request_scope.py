@@ -6,15 +6,10 @@ import anyio
 import anyio.lowlevel
 import orjson
 import pytest
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import JSONResponse
-from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import Busy
 from gateway.middleware.caller import Caller, caller_of
-from gateway.middleware.exception_handlers import EXCEPTION_HANDLERS
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.request_id import current_request_id
 from gateway.middleware.request_scope import RequestScope
@@ -181,24 +176,6 @@ async def test_an_application_without_a_response_is_a_500(caplog: pytest.LogCapt
         answer = await site.ask(get())
     assert (answer.status, error_of(answer)["code"]) == (500, "internal_error")
     assert "ended without a response" in caplog.text
-
-
-async def test_errors_of_starlette_inside_a_request_scope_have_their_codes(caplog: pytest.LogCaptureFixture) -> None:
-    async def fail(_request: Request) -> JSONResponse:
-        raise KeyError("a secret")
-
-    async def full(_request: Request) -> JSONResponse:
-        raise Busy("Too many.", code="queue_full")
-
-    starlette = Starlette(routes=[Route("/fail", fail), Route("/full", full)], exception_handlers=EXCEPTION_HANDLERS)
-    async with serving(scoped(starlette)) as site:
-        answers = [await site.ask(request) for request in (get("/no"), post(path="/full"), get("/full"), get("/fail"))]
-    assert [answer.status for answer in answers] == [404, 405, 429, 500]
-    codes = ["not_found", "method_not_allowed", "queue_full", "internal_error"]
-    assert [error_of(answer)["code"] for answer in answers] == codes
-    assert all(answer.headers["x-request-id"].startswith("req_") for answer in answers)
-    assert set(answers[1].headers["allow"].split(", ")) == {"GET", "HEAD"}
-    assert [record.getMessage() for record in caplog.records] == ["GET /fail failed"]
 
 
 # Deadline

@@ -7,10 +7,10 @@ import orjson
 import pytest
 import schemathesis
 from jsonschema_rs import Draft202012Validator, ValidationError, meta
-from starlette.applications import Starlette
 from starlette.routing import Route
 
 from gateway.apis.openai.responses.store.pages import Page
+from gateway.apis.routing import Router
 from gateway.openapi.document import describe, plain_path
 from tests.gateway import description
 from tests.gateway.application import apis, app_of
@@ -41,9 +41,9 @@ UNKNOWN: dict[str, dict[str, Any]] = {
 
 
 def routes_of(app: Any) -> list[Route]:
-    while not isinstance(app, Starlette):
-        app = vars(app).get("_app") or vars(app)["_others"]
-    return [route for route in app.routes if isinstance(route, Route)]
+    while not isinstance(app, Router):
+        app = vars(app)["_app"]
+    return app.routes
 
 
 def test_the_described_routes_are_those_of_the_server() -> None:
