@@ -181,6 +181,7 @@ RULES: dict[str, set[str]] = {
     "gateway.apis.answers": {
         "gateway.apis.answers",
         "gateway.middleware.streams.blocks",
+        "gateway.serving.field_names",
         "engine",
         "anyio",
         "orjson",

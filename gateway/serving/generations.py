@@ -10,11 +10,12 @@ from typing import Any
 
 import anyio
 
-from engine import EmbeddingRequest, Engine, Finished, GenerationRequest, RequestError
+from engine import EmbeddingRequest, Engine, Finished, GenerationRequest
 from gateway.limits.bounds import generation_bound
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
 from gateway.serving.admission import Admission
+from gateway.serving.field_names import naming
 from gateway.serving.generation_source import Encode, GenerationSource
 from gateway.serving.prefixes import PromptLabels
 from gateway.serving.recorder import Recorder
@@ -145,31 +146,28 @@ class Generations:
         """
         deadline = anyio.current_time() + self._terms.queue_timeout
         request = self.with_defaults(_of_caller(request, caller, self._terms.max_tokens))
-        try:
-            with (
-                self._counted((caller.credentials, request.id)),
-                self._recorder.generation(caller, request, operation) as recording,
+        with (
+            naming(names or {}),
+            self._counted((caller.credentials, request.id)),
+            self._recorder.generation(caller, request, operation) as recording,
+        ):
+            async with (
+                self._limiter.admitted(recording.record, self._bound(request)) as reservation,
+                self._engine.generate(
+                    request := self._labelled(self._adapters(caller, request)),
+                    why=caller.why,
+                    patience=self._terms.patience,
+                    deadline=deadline,
+                    on_end=recording.summarize,
+                ) as generation,
             ):
-                async with (
-                    self._limiter.admitted(recording.record, self._bound(request)) as reservation,
-                    self._engine.generate(
-                        request := self._labelled(self._adapters(caller, request)),
-                        why=caller.why,
-                        patience=self._terms.patience,
-                        deadline=deadline,
-                        on_end=recording.summarize,
-                    ) as generation,
-                ):
-                    caller.release_body()
-                    recording.accept()
-                    if self._labels is not None:
-                        self._labels.count(request, generation.prompt_tokens)
-                    reservation.correct(self._bound(request, generation.prompt_tokens))
-                    queue_seconds = partial(self._engine.queue_seconds, request)
-                    yield Admission(generation, caller.closing, deadline, queue_seconds)
-        except RequestError as error:
-            param = (names or {}).get(error.param or "", error.param)
-            raise RequestError(error.message, code=error.code, param=param, figures=error.figures) from error
+                caller.release_body()
+                recording.accept()
+                if self._labels is not None:
+                    self._labels.count(request, generation.prompt_tokens)
+                reservation.correct(self._bound(request, generation.prompt_tokens))
+                queue_seconds = partial(self._engine.queue_seconds, request)
+                yield Admission(generation, caller.closing, deadline, queue_seconds)
 
     def with_defaults(self, request: GenerationRequest) -> GenerationRequest:
         """Return the request with the server's defaults in place of what its client does not set."""

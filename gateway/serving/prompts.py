@@ -10,6 +10,7 @@ from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import NO_DEFAULTS, TemplateDefaults, TemplateKey, template_key
 from gateway.middleware.caller import Caller
 from gateway.preparation.preparer import Preparer
+from gateway.serving.field_names import naming
 
 logger = logging.getLogger(__name__)
 
@@ -63,11 +64,8 @@ class ChatPrompts:
         if model is None:
             detail, wait = self._engine.status.detail, self._engine.seconds_to_ready
             raise Unavailable(detail, code="engine_unavailable", retry_after=wait)
-        try:
+        with naming(names):
             return await self._preparer.render(caller, self._key(model), conversation)
-        except RequestError as error:
-            param = names.get(error.param or "", error.param)
-            raise RequestError(error.message, code=error.code, param=param) from error
 
     async def check(self, name: str) -> None:
         """Wait for the model and compile its template. One line of the log says why that failed.

@@ -1,5 +1,6 @@
 """A model with its engine, as requests use it."""
 
+from collections.abc import Mapping
 from copy import copy
 from enum import Enum, auto
 
@@ -7,6 +8,7 @@ from engine import EmbeddingRequest, EmbeddingResult, Engine, ModelInfo, Unavail
 from gateway.limits.bounds import embedding_bound
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
+from gateway.serving.field_names import naming
 from gateway.serving.generations import ChooseAdapters, Generations, turns_of
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
@@ -70,8 +72,15 @@ class Served:
             raise Unavailable(detail, code="engine_unavailable", retry_after=wait)
         return self.engine.model
 
-    async def embed(self, caller: Caller, request: EmbeddingRequest) -> EmbeddingResult:
+    async def embed(
+        self, caller: Caller, request: EmbeddingRequest, names: Mapping[str, str] | None = None
+    ) -> EmbeddingResult:
         """Wait for the vectors or scores of all inputs and return them. The request takes its turn as the caller's.
+
+        Args:
+            caller: the sender of the request.
+            request: the request.
+            names: map the engine's field names to the client's, for errors that name a field.
 
         Raises:
             EngineError: the engine refused or failed the request.
@@ -83,6 +92,6 @@ class Served:
             caller.release_body()
             recording.accept()
 
-        with self._recorder.embedding(caller, request) as recording:
+        with naming(names or {}), self._recorder.embedding(caller, request) as recording:
             async with self._limiter.admitted(recording.record, embedding_bound(request)):
                 return await self.engine.embed(request, why=caller.why, accepted=accepted, on_end=recording.summarize)

@@ -5,6 +5,7 @@ from typing import Literal
 
 from engine import Engine, TextPrompt, TokenRun
 from gateway.apis.answers.shapes import Count, JsonObject
+from gateway.serving.field_names import naming_text
 
 
 class InputTokens(JsonObject):
@@ -14,16 +15,19 @@ class InputTokens(JsonObject):
     input_tokens: Count
 
 
-async def count_tokens(engine: Engine, prompt: TextPrompt, client: str, sent: Callable[[], None]) -> InputTokens:
+async def count_tokens(
+    engine: Engine, prompt: TextPrompt, client: str, field: str, sent: Callable[[], None] = lambda: None
+) -> InputTokens:
     """Return the token count of a rendered prompt, the same as in `usage`.
 
     Waits for the engine, where clients take turns, and calls `sent` once it has the prompt. Raises the errors of
-    `Engine.tokenize`.
+    `Engine.tokenize`, which name `field`.
     """
     counts: list[int] = []
 
     def take(tokens: TokenRun) -> None:
         counts.append(len(tokens.ids))
 
-    await engine.tokenize([prompt], special=True, begin=True, take=take, client=client, sent=sent)
+    with naming_text(field):
+        await engine.tokenize([prompt], special=True, begin=True, take=take, client=client, sent=sent)
     return {"object": "response.input_tokens", "input_tokens": sum(counts)}

@@ -4,15 +4,16 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from engine import Engine, Infill, Prompt, PromptText, TokenRun
+from gateway.serving.field_names import naming_text
 
 PromptIds: TypeAlias = tuple[list[int] | None, ...]
 """Token ids of each prompt in an answer. None for an infill prompt."""
 
 
-async def prompt_ids(engine: Engine, prompts: Sequence[Prompt], client: str) -> PromptIds:
+async def prompt_ids(engine: Engine, prompts: Sequence[Prompt], client: str, field: str = "prompt") -> PromptIds:
     """Return the token ids of each prompt, or None for an infill prompt.
 
-    Waits for the engine, where clients take turns. Raises the errors of `Engine.tokenize`.
+    Waits for the engine, where clients take turns. Raises the errors of `Engine.tokenize`, which name `field`.
     """
     texts = [prompt for prompt in prompts if isinstance(prompt, str | PromptText)]
     found: list[list[int]] = [[] for _ in texts]
@@ -21,7 +22,8 @@ async def prompt_ids(engine: Engine, prompts: Sequence[Prompt], client: str) -> 
         found[tokens.text].extend(tokens.ids)
 
     if texts:
-        await engine.tokenize(texts, special=True, begin=True, take=take, client=client)
+        with naming_text(field):
+            await engine.tokenize(texts, special=True, begin=True, take=take, client=client)
     of_texts = iter(found)
     return tuple(_ids(prompt, of_texts) for prompt in prompts)
 

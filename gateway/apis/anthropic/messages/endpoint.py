@@ -52,7 +52,7 @@ class MessagesEndpoints:
         check_unknown(call, asked)
         served = await self._models.resolve(caller, asked.model)
         prompt = await served.prompts.prompt(caller, asked.conversation, asked.names)
-        count = await count_tokens(served.engine, prompt.text, caller.client, caller.release_body)
+        count = await count_tokens(served.engine, prompt.text, caller.client, "messages", caller.release_body)
         return JsonReply({"input_tokens": count["input_tokens"]})
 
 

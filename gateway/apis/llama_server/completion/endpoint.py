@@ -65,16 +65,17 @@ async def _tokenised(
     """Return the engine's request with the tokens of its prompts and biases, and the text of each prompt."""
     reader = PromptReader(served, caller)
     prompts = [await reader.prompt(prompt) for prompt in call.prompts]
-    request = (await with_biases(reader, call)).replaced(
+    request = (await with_biases(served, caller, call)).replaced(
         id=caller.request_id, prompts=tuple(tuple(ids) for ids, _ in prompts)
     )
     return request, tuple(text for _, text in prompts)
 
 
-async def with_biases(reader: PromptReader, call: NativeCompletionCall) -> GenerationRequest:
+async def with_biases(served: Served, caller: Caller, call: NativeCompletionCall) -> GenerationRequest:
     """Return the engine's request with the biases of each token of the biased texts."""
     if not call.biased_texts:
         return call.request
+    reader = PromptReader(served, caller, "logit_bias")
     texts = await reader.texts([text for text, _ in call.biased_texts], begin=False, plain=True)
     pairs = zip(texts.ids, call.biased_texts, strict=True)
     biases = tuple((token, bias) for ids, (_, bias) in pairs for token in ids)

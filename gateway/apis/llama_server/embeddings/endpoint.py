@@ -50,7 +50,8 @@ class NativeEmbeddingsEndpoints:
     async def _embed(self, call: Call[NativeEmbeddingCall]) -> tuple[Served, EmbeddingCall, EmbeddingResult]:
         asked, caller = call.prepared, call.caller
         served = await self._models.resolve(caller, asked.model, Task.EMBED)
-        reader = PromptReader(served, caller, "content" if asked.native else "input")
+        field = "content" if asked.native else "input"
+        reader = PromptReader(served, caller, field)
         inputs = tuple([await _input(reader, one) for one in asked.inputs])
         request = EmbeddingRequest(id=caller.request_id, inputs=inputs)
         shaped = NormalizedEmbeddingCall(
@@ -61,7 +62,7 @@ class NativeEmbeddingsEndpoints:
             norm=asked.norm,
         )
         check_dimensions(shaped, served)
-        return served, shaped, await served.embed(caller, request)
+        return served, shaped, await served.embed(caller, request, {"input": field})
 
 
 async def _input(reader: PromptReader, prompt: MixedPrompt) -> EmbeddingInput:

@@ -36,10 +36,10 @@ class InfillEndpoints:
 
 async def _tokenised(served: Served, caller: Caller, call: InfillCall) -> tuple[GenerationRequest, str]:
     """Return the engine's request with the tokens of its prompt, and the text of these."""
-    reader, marks = PromptReader(served, caller), served.loaded.fill_tokens
+    reader, marks = PromptReader(served, caller, None), served.loaded.fill_tokens
     check_infills(marks)
     texts = await infill_texts(reader, call, named="file" in marks)
-    request = await with_biases(reader, call.completion)
+    request = await with_biases(served, caller, call.completion)
     limit = request.default_max_tokens if request.max_tokens is None else request.max_tokens
     context = served.loaded.context
     tokens = infill_tokens(marks, texts, context - min(limit or 0, context // 2) - 1)

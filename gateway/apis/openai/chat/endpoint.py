@@ -35,7 +35,7 @@ class ChatEndpoints:
         prompt = await served.prompts.prompt(caller, chat.conversation, names)
         request = prompt.generation(chat.request, caller.request_id)
         del call, chat  # the conversation, which may be large, is not needed while the engine works
-        ids = await prompt_ids(served.engine, request.prompts, caller.client) if options.token_ids else ()
+        ids = await prompt_ids(served.engine, request.prompts, caller.client, "messages") if options.token_ids else ()
         head = chat_head(options, served.name, served.fingerprint)
         if request.stream:
             encode = ChatChunks(head, options, prompt, ids).encode
@@ -54,10 +54,10 @@ class ChatEndpoints:
 
     async def count(self, call: Call[ChatCall]) -> JsonReply[InputTokens]:
         """Return the number of tokens in the prompt, the same as `usage.prompt_tokens`."""
-        chat = call.prepared
-        served = await self._models.resolve(call.caller, chat.model)
-        prompt = await served.prompts.prompt(call.caller, chat.conversation, chat.names)
-        count = await count_tokens(served.engine, prompt.text, call.caller.client, call.caller.release_body)
+        chat, caller = call.prepared, call.caller
+        served = await self._models.resolve(caller, chat.model)
+        prompt = await served.prompts.prompt(caller, chat.conversation, chat.names)
+        count = await count_tokens(served.engine, prompt.text, caller.client, "messages", caller.release_body)
         return JsonReply(count)
 
 

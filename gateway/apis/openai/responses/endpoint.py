@@ -90,7 +90,8 @@ class ResponsesEndpoints:
         served = await self._models.resolve(call.caller, call.prepared.model)
         history = await self._histories.read(call.caller, call.prepared)
         _, prompt = await self._read(call.caller, call.prepared, served, history)
-        count = await count_tokens(served.engine, prompt.text, call.caller.client, call.caller.release_body)
+        caller = call.caller
+        count = await count_tokens(served.engine, prompt.text, caller.client, "input", caller.release_body)
         return JsonReply(count)
 
     async def _read(

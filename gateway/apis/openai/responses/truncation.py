@@ -44,7 +44,7 @@ class PromptRoom:
             return True
         if characters > limit * _CHARACTERS_PER_TOKEN:
             return False
-        count = await count_tokens(self.engine, prompt.text, self.client, lambda: None)
+        count = await count_tokens(self.engine, prompt.text, self.client, "input")
         return count["input_tokens"] <= limit
 
 
