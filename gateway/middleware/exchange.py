@@ -45,7 +45,7 @@ class Exchange:
     scheme: str = "http"
     """Scheme of the request: `http` or `https`."""
     address: str = ""
-    """Address of the client; empty if it has none, as over a Unix socket."""
+    """Address of the client, or its user over a Unix socket; empty if it is unknown."""
     key: str = ""
     """Public id of the API key; empty without one."""
     trace_id: str | None = None
