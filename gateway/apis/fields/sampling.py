@@ -229,13 +229,13 @@ class SamplingFields(Fields):
             samplers=None if self.samplers is None else tuple(self.samplers),
         )
 
-    def generation(self, request_id: str = "", prompts: tuple[Prompt, ...] = ()) -> GenerationRequest:
+    def generation(self, prompts: tuple[Prompt, ...] = ()) -> GenerationRequest:
         """Return the engine's request with these fields. APIs replace its other fields.
 
         The id, and the prompts if a template renders them, are set later.
         """
         return GenerationRequest(
-            id=request_id,
+            id="",
             prompts=prompts,
             stop=self.stop,
             stop_tokens=tuple(self.stop_token_ids),

@@ -42,7 +42,7 @@ class GenerateBody(SamplingFields, GrammarFields, ReportFields):
 
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id. Raises `RequestError`."""
-        return self.generation(prompts=(engine_prompt(self.prompt, parse_special=self.parse_special),)).replaced(
+        return self.generation((engine_prompt(self.prompt, parse_special=self.parse_special),)).replaced(
             max_tokens=self.max_tokens,
             stream=self.stream,
             grammar=self.constraint(),

@@ -70,7 +70,7 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamReportFi
 
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id. Raises `RequestError`."""
-        return self.generation(prompts=tuple(map(self._engine_prompt, self.prompt))).replaced(
+        return self.generation(tuple(map(self._engine_prompt, self.prompt))).replaced(
             n=self.choices,
             max_tokens=self.max_tokens,
             stream=self.stream,

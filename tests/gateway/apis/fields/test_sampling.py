@@ -57,14 +57,14 @@ def test_fields_that_are_copied_have_the_type_that_the_engine_expects() -> None:
 def test_without_fields_the_engines_defaults_hold() -> None:
     body = SamplingFields.model_validate({})
     assert body.sampling() == Sampling()
-    assert body.generation("r", ("a",)) == GenerationRequest(id="r", prompts=("a",))
+    assert body.generation(("a",)) == GenerationRequest(id="", prompts=("a",))
 
 
 def test_options_of_the_request_reach_the_generation() -> None:
     options = {"stop": ["x"], "stop_token_ids": [3], "cache_prompt": False, "cache_salt": "s", "speculative": True}
     options |= {"n_keep": -1, "n_discard": 7}
-    assert SamplingFields.model_validate(options | {"seed": 5}).generation("r", ((1, 2),)) == GenerationRequest(
-        id="r",
+    assert SamplingFields.model_validate(options | {"seed": 5}).generation(((1, 2),)) == GenerationRequest(
+        id="",
         prompts=((1, 2),),
         stop=("x",),
         stop_tokens=(3,),
