@@ -5,12 +5,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
 
-from engine import Engine, EngineError, ModelInfo, RequestError, Unavailable
+from engine import Engine, EngineError, ModelInfo, RequestError
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.rendering import NO_DEFAULTS, TemplateDefaults, TemplateKey, template_key
 from gateway.middleware.caller import Caller
 from gateway.preparation.preparer import Preparer
 from gateway.serving.field_names import naming
+from gateway.serving.loaded import loaded_model
 
 logger = logging.getLogger(__name__)
 
@@ -60,10 +61,7 @@ class ChatPrompts:
             RequestError: the template refuses the messages, or the model has no template.
             Unavailable: no model is loaded yet.
         """
-        model = self._engine.model
-        if model is None:
-            detail, wait = self._engine.status.detail, self._engine.seconds_to_ready
-            raise Unavailable(detail, code="engine_unavailable", retry_after=wait)
+        model = loaded_model(self._engine)
         with naming(names):
             return await self._preparer.render(caller, self._key(model), conversation)
 

@@ -4,12 +4,13 @@ from collections.abc import Mapping
 from copy import copy
 from enum import Enum, auto
 
-from engine import EmbeddingRequest, EmbeddingResult, Engine, ModelInfo, Unavailable
+from engine import EmbeddingRequest, EmbeddingResult, Engine, ModelInfo
 from gateway.limits.bounds import embedding_bound
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
 from gateway.serving.field_names import naming
 from gateway.serving.generations import ChooseAdapters, Generations, turns_of
+from gateway.serving.loaded import loaded_model
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 
@@ -67,10 +68,7 @@ class Served:
         Raises:
             Unavailable: no model is loaded yet.
         """
-        if self.engine.model is None:
-            detail, wait = self.engine.status.detail, self.engine.seconds_to_ready
-            raise Unavailable(detail, code="engine_unavailable", retry_after=wait)
-        return self.engine.model
+        return loaded_model(self.engine)
 
     async def embed(
         self, caller: Caller, request: EmbeddingRequest, names: Mapping[str, str] | None = None
