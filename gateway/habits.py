@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from typing_extensions import override
 
-from gateway.llama_server_flags import ALWAYS, answers
+from gateway.llama_server_flags import ALWAYS, OFF, ON, answers
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "model": ("-m",),
@@ -62,7 +62,6 @@ _SAMPLERS = {
     "x": "xtc",
     "t": "temperature",
 }
-_ON, _OFF = ("on", "enabled", "true", "1"), ("off", "disabled", "false", "0")
 
 
 def _layers(value: str) -> str:
@@ -72,9 +71,9 @@ def _layers(value: str) -> str:
 
 def _switch(value: str) -> str:
     """Convert llama-server's words for on and off."""
-    if value in _ON:
+    if value in ON:
         return "on"
-    return "off" if value in _OFF else value
+    return "off" if value in OFF else value
 
 
 def _cpus(mask: str) -> str:
@@ -98,13 +97,8 @@ def _bytes(mebibytes: str) -> str:
     return str(int(mebibytes) * 2**20)
 
 
-def _limit(tokens: str) -> str | None:
-    """Convert -1, which stands for no limit."""
-    return None if tokens == "-1" else tokens
-
-
-def _automatic(number: str) -> str | None:
-    """Convert -1, which leaves the number to the server."""
+def _number(number: str) -> str | None:
+    """Convert -1, which stands for the default."""
     return None if number == "-1" else number
 
 
@@ -141,14 +135,14 @@ def _hub(repository: str) -> str:
 
 CONVERTED: Mapping[tuple[str, ...], tuple[str, _Convert]] = {
     ("-hf", "-hfr", "--hf-repo"): ("model", _hub),
-    ("-np", "--parallel"): ("slots", _automatic),
+    ("-np", "--parallel"): ("slots", _number),
     ("-ngl", "--n-gpu-layers"): ("gpu_layers", _layers),
     ("-fit",): ("fit", _switch),
     ("-lm",): ("load_mode", lambda mode: "direct-io" if mode == "dio" else mode),
     ("-C", "--cpu-mask"): ("cpus", _cpus),
     ("--prio",): ("engine_priority", _priority),
     ("-cram", "--cache-ram"): ("prefix_store", _bytes),
-    ("-n", "--predict", "--n-predict"): ("max_tokens", _limit),
+    ("-n", "--predict", "--n-predict"): ("max_tokens", _number),
     ("--rope-scale",): ("rope_freq_scale", _scale),
     ("-s",): ("seed", _seed),
     ("--sampler-seq", "--sampling-seq"): ("samplers", _letters),

@@ -6,6 +6,8 @@ The list is that of llama.cpp's `common/arg.cpp`, as of llama-cpp-python 0.3.36.
 
 from collections.abc import Iterator
 
+ON, OFF = frozenset({"on", "enabled", "true", "1"}), frozenset({"off", "disabled", "false", "0"})
+"""Words for on and off."""
 ALWAYS = (
     "--cache-prompt",
     "-cb",

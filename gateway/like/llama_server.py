@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from gateway.like.spellings import VALUELESS, from_variables
-from gateway.llama_server_flags import answers
+from gateway.llama_server_flags import OFF, answers
 
 DEFAULTS: Mapping[str, str] = {
     "LLAMA_GATEWAY_PORT": "8080",
@@ -54,7 +54,6 @@ _REPOSITORY_FILE = ("-hff", "--hf-file")
 _LAYER_RANGE = "--control-vector-layer-range"
 _REASONING = ("-rea", "--reasoning")
 _EFFORT = "--reasoning-effort"
-_OFF = ("off", "disabled", "false", "0")
 _TEMPLATE_VARIABLES = "--chat-template-kwargs"
 
 
@@ -132,7 +131,7 @@ class _Translation:
         if place := next((names for names in (_LOCAL_FILE, _REPOSITORY, _REPOSITORY_FILE) if flag in names), None):
             self._places[place] = next(left, "")
         elif flag in _REASONING:
-            self._thinking = "false" if next(left, "") in _OFF else "true"
+            self._thinking = "false" if next(left, "") in OFF else "true"
         elif flag in {_EFFORT, _TEMPLATE_VARIABLES}:
             self._variables[flag] = next(left, "")
         elif flag == _LAYER_RANGE:

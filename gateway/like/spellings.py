@@ -5,6 +5,8 @@ The lists are those of llama.cpp's `common/arg.cpp`, as of llama-cpp-python 0.3.
 
 from collections.abc import Iterator, Mapping
 
+from gateway.llama_server_flags import OFF, ON
+
 _VALUELESS = """-h --help --usage --version -cl --cache-list --completion-bash --swa-full -kvu --kv-unified -no-kvu
 --no-kv-unified --cache-idle-slots --no-cache-idle-slots --context-shift --no-context-shift --perf --no-perf -e
 --escape --no-escape -sp --special --warmup --no-warmup --spm-infill --ignore-eos -bs --backend-sampling -kvo
@@ -56,7 +58,6 @@ _NAMED_OTHERWISE = {
     "UBATCH": "--ubatch-size",
 }
 _PREFIX = "LLAMA_ARG_"
-_TRUE, _FALSE = {"on", "enabled", "true", "1"}, {"off", "disabled", "false", "0"}
 
 
 def variables() -> dict[str, str]:
@@ -74,7 +75,7 @@ def from_variables(environment: Mapping[str, str]) -> Iterator[str]:
         elif (value := environment.get(variable)) is not None:
             if flag not in VALUELESS:
                 yield from (flag, value)
-            elif value in _TRUE:
+            elif value in ON:
                 yield flag
-            elif value in _FALSE and negation in VALUELESS:
+            elif value in OFF and negation in VALUELESS:
                 yield negation
