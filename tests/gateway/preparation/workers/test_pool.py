@@ -19,7 +19,7 @@ from engine import Busy, EngineFault, RequestError
 from gateway.preparation.workers import pool as pool_module
 from gateway.preparation.workers.messages import Job, Limits
 from gateway.preparation.workers.pool import LARGE, WorkerPool
-from gateway.preparation.workers.process import WorkerDiedError
+from gateway.preparation.workers.process import WorkerDiedError, open_fork_server
 from tests.gateway.preparation.workers import functions
 
 pytestmark = pytest.mark.anyio
@@ -362,3 +362,15 @@ async def test_a_pool_ends_while_a_job_runs(fifo: Path) -> None:
         tasks.start_soon(expect_death, pool, fifo)
         pid = int(await anyio.Path(fifo).read_text())
     await until(lambda: ended(pid))
+
+
+async def test_a_fork_server_that_cannot_be_started_leaves_no_socket_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is left open is a warning, and so a failure of this test."""
+
+    async def fail(*_command: object, **_options: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(anyio, "open_process", fail)
+    with pytest.raises(FileNotFoundError):
+        async with open_fork_server(()):
+            pass
