@@ -45,7 +45,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     config = flags.pop("config", None) or environment.get(f"{PREFIX}CONFIG")
     file = _read_file(Path(config)) if config else {}
 
-    values = {**file, **variables, **flags}
+    values = {name: value for name, value in {**file, **variables, **flags}.items() if value is not None}
     origins = {name: f"{file_key(name)} in {config}" for name in file}
     origins |= {name: _variable(name, environment) for name in variables}
     origins |= {name: flag(name) for name in flags}

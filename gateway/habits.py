@@ -195,7 +195,7 @@ def add_habits(parser: argparse.ArgumentParser) -> None:
 
 
 def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that the flags of a command line mean.
+    """Return the settings that the flags of a command line mean. None stands for the default of a setting.
 
     llama-server's context is that of all slots, if their number is given; otherwise each may use all of it.
 
@@ -205,7 +205,7 @@ def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: flags of both programs set the same.
     """
-    values = {name: value for name, value in flags.items() if value is not None}
+    values = dict(flags)
     values.pop("always", None)
     if LAYER_RANGE in values:
         values[LAYER_RANGE] = " ".join(values[LAYER_RANGE])

@@ -174,3 +174,9 @@ def test_a_file_and_a_model_of_the_hub_are_two_models_in_any_order(tmp_path: Pat
     file.write_bytes(b"GGUF" + bytes(20))
     for flags in (("-m", str(file), "-hf", "user/b"), ("-hf", "user/b", "-m", str(file))):
         assert {model.name for model in read(*flags).served} == {"a", "b"}
+
+
+def test_the_default_as_a_flag_comes_before_another_value_of_a_variable() -> None:
+    environment = {"LLAMA_GATEWAY_MAX_TOKENS": "5", "LLAMA_GATEWAY_SLOTS": "3"}
+    settings = read_settings(["serve", "-n", "-1", "-np", "-1"], environment)
+    assert (settings.max_tokens, settings.slots) == (None, EngineConfig(model="").slots)
