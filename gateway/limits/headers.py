@@ -31,10 +31,11 @@ class RateLimitHeaders:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or (key := caller_of(scope).key) is None:
+        caller = caller_of(scope)
+        if (key := caller.key) is None:
             await self._app(scope, receive, send)
             return
-        headers = caller_of(scope).reply_headers
+        headers = caller.reply_headers
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":

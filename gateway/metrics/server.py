@@ -44,7 +44,7 @@ class CountedResponses:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        if scope["type"] != "http" or scope["path"] in QUIET_PATHS:
+        if scope["path"] in QUIET_PATHS:
             await self._app(scope, receive, send)
             return
 

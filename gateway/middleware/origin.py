@@ -68,7 +68,7 @@ class OriginGuard:
         Raises:
             RefusedError: The request comes from a foreign page.
         """
-        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        headers = Headers(scope=scope)
         origin = headers.get("origin")
         if origin is None:
             await self._app(scope, receive, send)
@@ -97,8 +97,8 @@ class OpenPreflight:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
-        if scope["type"] != "http" or not is_preflight(scope["method"], headers):
+        headers = Headers(scope=scope)
+        if not is_preflight(scope["method"], headers):
             await self._app(scope, receive, send)
             return
         origin = headers["origin"]
@@ -120,7 +120,7 @@ class ReadableResponses:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        headers = Headers(scope=scope)
         readable = headers.get("origin") in self._allowed and not is_preflight(scope["method"], headers)
         await (self._with_headers if readable else self._app)(scope, receive, send)
 

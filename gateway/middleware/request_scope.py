@@ -87,9 +87,6 @@ class RequestScope:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request. Waits until it has ended and has released all its resources."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
         caller = self._caller(scope)
         exchange = caller.exchange
         current_request_id.set(caller.request_id)

@@ -10,9 +10,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import Busy
 from gateway.middleware.caller import Caller, caller_of
-from gateway.middleware.limits import RequestLimits
 from gateway.middleware.request_id import current_request_id
-from gateway.middleware.request_scope import RequestScope
 from gateway.server.limits import ServerLimits
 from tests.gateway.middleware.exchange import Exchange, part
 from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped
@@ -239,14 +237,3 @@ async def test_a_request_id_is_made(given: str) -> None:
 async def tell_id(scope: Scope, _receive: Receive, send: Send) -> None:
     await send(OK)
     await send(chunk(f"{caller_of(scope).request_id} {current_request_id.get()}".encode(), more=False))
-
-
-async def test_scopes_other_than_http_are_passed_through() -> None:
-    seen: list[str] = []
-
-    async def app(scope: Scope, _receive: Receive, _send: Send) -> None:
-        seen.append(scope["type"])
-
-    exchange = Exchange()
-    await RequestScope(app, RequestLimits())({"type": "lifespan"}, exchange.receive, exchange.send)
-    assert seen == ["lifespan"]
