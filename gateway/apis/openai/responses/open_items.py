@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import ClassVar, cast
 
 import orjson
 from typing_extensions import override
@@ -172,31 +172,40 @@ class OpenEncodedReasoning(OpenReasoning):
         return {**item, "encrypted_content": encode_reasoning("".join(self._text))}
 
 
-class OpenCall(OpenItem):
-    """A function call that is being generated. Its text is that of the arguments."""
+class OpenAnyCall(OpenItem):
+    """A call that is being generated. It has no parts."""
 
-    def __init__(self, index: int, numbers: Iterator[int], name: str, namespace: str | None = None) -> None:
+    prefix: ClassVar[str]
+    """Beginning of its id."""
+
+    def __init__(self, index: int, numbers: Iterator[int], name: str, namespace: str | None) -> None:
         """Begin a call.
 
         Args:
             index: its index in the output.
             numbers: sequence numbers of the stream's events.
-            name: the function's name.
+            name: the tool's name.
             namespace: its namespace, if it is in one.
         """
-        super().__init__(new_id("fc"), index, numbers)
+        super().__init__(new_id(self.prefix), index, numbers)
         self._call_id = new_id("call")
         self._name = name
         self._namespace = namespace
-        self._arguments: list[str] = []
+        self._text: list[str] = []
 
     @override
     def begin(self) -> list[ResponseEvent]:
         return [self._added(self.item("in_progress"))]
 
+
+class OpenCall(OpenAnyCall):
+    """A function call that is being generated. Its text is that of the arguments."""
+
+    prefix = "fc"
+
     @override
     def append(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
-        self._arguments.append(text)
+        self._text.append(text)
         return [{"type": "response.function_call_arguments.delta", **self._in_item(), "delta": text}]
 
     @override
@@ -220,36 +229,19 @@ class OpenCall(OpenItem):
             "status": status,
             "call_id": self._call_id,
             "name": self._name,
-            "arguments": "".join(self._arguments),
+            "arguments": "".join(self._text),
         }
         return in_namespace(call, self._namespace)
 
 
-class OpenCustomCall(OpenItem):
+class OpenCustomCall(OpenAnyCall):
     """A call of a custom tool that is being generated. Its text is the input."""
 
-    def __init__(self, index: int, numbers: Iterator[int], name: str, namespace: str | None = None) -> None:
-        """Begin a call.
-
-        Args:
-            index: its index in the output.
-            numbers: sequence numbers of the stream's events.
-            name: the tool's name.
-            namespace: its namespace, if it is in one.
-        """
-        super().__init__(new_id("ctc"), index, numbers)
-        self._call_id = new_id("call")
-        self._name = name
-        self._namespace = namespace
-        self._input: list[str] = []
-
-    @override
-    def begin(self) -> list[ResponseEvent]:
-        return [self._added(self.item("in_progress"))]
+    prefix = "ctc"
 
     @override
     def append(self, text: str, logprobs: Sequence[ChosenLogprob]) -> list[ResponseEvent]:
-        self._input.append(text)
+        self._text.append(text)
         return [{"type": "response.custom_tool_call_input.delta", **self._in_item(), "delta": text}]
 
     @override
@@ -270,7 +262,7 @@ class OpenCustomCall(OpenItem):
             "status": status,
             "call_id": self._call_id,
             "name": self._name,
-            "input": "".join(self._input),
+            "input": "".join(self._text),
         }
         return in_namespace(call, self._namespace)
 

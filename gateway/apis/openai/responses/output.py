@@ -9,6 +9,7 @@ from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
 from gateway.apis.openai.responses.events import ResponseEvent
 from gateway.apis.openai.responses.items import ItemStatus
 from gateway.apis.openai.responses.open_items import (
+    OpenAnyCall,
     OpenCall,
     OpenCustomCall,
     OpenEncodedReasoning,
@@ -78,7 +79,7 @@ class ResponseOutput:
         begun = [] if isinstance(self._open, kind) else self._begin(kind)
         return begun + (self._open.append(text, logprobs) if self._open else [])
 
-    def _begin_call(self, kind: type[OpenCall | OpenCustomCall], model_name: str) -> list[ResponseEvent]:
+    def _begin_call(self, kind: type[OpenAnyCall], model_name: str) -> list[ResponseEvent]:
         namespace = self._namespaces.get(model_name)
         name = model_name if namespace is None else model_name.removeprefix(prefix_of(namespace))
         return self._begin(partial(kind, name=name, namespace=namespace))
