@@ -120,6 +120,7 @@ class _Translation:
         self._places: dict[tuple[str, ...], str] = {}
         self._thinking = ""
         self._variables: dict[str, str] = {}
+        self._converted: dict[_Convert, list[str]] = {}
 
     def add(self, flag: str, left: Iterator[str]) -> None:
         """Translate one flag with its value, if it has one, which is next of those left."""
@@ -137,13 +138,22 @@ class _Translation:
         elif flag == _LAYER_RANGE:
             self.arguments.append(f"{flag}={next(left, '')}-{next(left, '')}")
         elif flag in _CONVERTED:
-            self.arguments += _CONVERTED[flag]("" if flag in VALUELESS else next(left, ""))
+            self._convert(_CONVERTED[flag], "" if flag in VALUELESS else next(left, ""))
         elif flag in _IGNORED:
             if flag not in VALUELESS:
                 next(left, None)
             self.notes.append(f"{flag} of llama-server has no effect: {_IGNORED[flag]}")
         else:
             self.arguments.append(flag)
+
+    def _convert(self, convert: _Convert, value: str) -> None:
+        """Add what a value becomes. One that stands for the default takes back those before it, as of a variable."""
+        converted = convert(value)
+        before = self._converted.setdefault(convert, [])
+        if not converted:
+            self.arguments = [argument for argument in self.arguments if argument not in before]
+        self.arguments += converted
+        before += converted
 
     def variables(self) -> list[str]:
         """Return the argument with the variables of the chat template. Reasoning is on unless it is switched off."""

@@ -88,6 +88,14 @@ def test_variables_are_read_and_flags_win(tmp_path: Path) -> None:
     assert read("-bs").backend_sampling == "on"
 
 
+@pytest.mark.parametrize(
+    ("variable", "line"),
+    [("THREADS", "-t -1"), ("N_PARALLEL", "-np -1"), ("CACHE_RAM", "-cram -1"), ("THREADS", "-t 8 -t -1")],
+)
+def test_a_flag_for_the_default_wins_over_a_variable(variable: str, line: str) -> None:
+    assert translate(line.split(), {f"LLAMA_ARG_{variable}": "4"}).arguments == ["serve"]
+
+
 def test_each_variable_stands_for_a_flag() -> None:
     assert set(variables().values()) <= set(FLAGS)
     assert set(FLAGS) >= VALUELESS
