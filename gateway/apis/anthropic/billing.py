@@ -2,10 +2,10 @@
 
 import re
 
-_STAMP = re.compile(r"\A(x-anthropic-billing-header:[^\n]*?\bcch=)[^;\s]*")
-"""The header up to its stamp, and the stamp, which is another one in each request."""
+_HEADER = re.compile(r"\Ax-anthropic-billing-header:(?: *\w+=[^;\s]*;?)*\n?")
+"""The header and its fields. Some are other ones in each conversation (`cc_version`) or in each request (`cch`)."""
 
 
-def without_stamp(system: str) -> str:
-    """Return a system prompt whose header has no stamp, so that the prompts of all turns begin alike."""
-    return _STAMP.sub(r"\1", system)
+def without_billing(system: str) -> str:
+    """Return a system prompt without its billing header, so that all prompts with the same instructions begin alike."""
+    return _HEADER.sub("", system)

@@ -157,15 +157,19 @@ def test_a_count_has_the_sdks_type(client: Anthropic) -> None:
     assert MessageTokensCount.model_validate(count.to_dict()).input_tokens > 20
 
 
-def test_the_turns_of_a_coding_client_hit_the_cache_in_spite_of_their_billing_stamp(client: Anthropic) -> None:
-    header = "x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch="
-
-    def turn(stamp: str, words: str) -> Message:
-        system: Any = [{"type": "text", "text": f"{header}{stamp};"}, {"type": "text", "text": words * 40}]
+def test_the_conversations_of_a_coding_client_hit_the_cache_in_spite_of_their_billing_headers(
+    client: Anthropic,
+) -> None:
+    def turn(fields: str, words: str) -> Message:
+        header = f"x-anthropic-billing-header: {fields};"
+        system: Any = [{"type": "text", "text": header}, {"type": "text", "text": words * 40}]
         message: Message = client.messages.create(**SUM, system=system, cache_control={"type": "ephemeral"})
         return message
 
-    first, second = (turn(stamp, "Be brief. ") for stamp in ("a5145", "09bcd"))
+    first, second = (
+        turn(fields, "Be brief. ")
+        for fields in ("cc_version=2.1.101.e51; cch=a5145", "cc_version=2.1.101.07c; cch=09bcd")
+    )
     total = first.usage.input_tokens + (first.usage.cache_read_input_tokens or 0)
     assert (second.usage.input_tokens, second.usage.cache_read_input_tokens) == (1, total - 1)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
-from gateway.apis.anthropic.billing import without_stamp
+from gateway.apis.anthropic.billing import without_billing
 from gateway.apis.anthropic.messages.blocks import (
     AnyMessage,
     AssistantMessageParam,
@@ -28,8 +28,8 @@ def for_template(system: Sequence[TextBlockParam], messages: Sequence[AnyMessage
     Raises `RequestError` for a tool's output without its call.
     """
     transcript = _Transcript()
-    if system:
-        transcript.text("system", without_stamp(joined(system)))
+    if instructions := without_billing(joined(system)):
+        transcript.text("system", instructions)
     for at, message in enumerate(messages):
         transcript.add(message, f"messages[{at}]")
     return tuple(transcript.messages)

@@ -157,18 +157,22 @@ def test_thinking_effort_and_format_reach_the_template_and_the_grammar() -> None
 
 
 @pytest.mark.parametrize(
-    ("system", "normalised"),
+    "system",
     [
-        (
-            "x-anthropic-billing-header: cc_version=2.1; cch=a5145;You are",
-            "x-anthropic-billing-header: cc_version=2.1; cch=;You are",
-        ),
-        (
-            "x-anthropic-billing-header: cc_version=2.1;\ncch=a5145;",
-            "x-anthropic-billing-header: cc_version=2.1;\ncch=a5145;",
-        ),
-        ("Be brief. x-anthropic-billing-header: cch=a5145;", "Be brief. x-anthropic-billing-header: cch=a5145;"),
+        "x-anthropic-billing-header: cc_version=2.1.197.3bb; cc_entrypoint=cli;\nYou are",
+        "x-anthropic-billing-header: cc_version=2.1; cch=a5145\nYou are",
+        "x-anthropic-billing-header: cc_version=2.1; cch=a5145;You are",
+        [text("x-anthropic-billing-header: cch=a5145;"), text("You are")],
     ],
 )
-def test_only_the_stamp_of_a_billing_header_is_dropped(system: str, normalised: str) -> None:
-    assert conversation(system=system).messages[0]["content"] == normalised
+def test_a_billing_header_is_dropped(system: Any) -> None:
+    assert conversation(system=system).messages[0]["content"] == "You are"
+
+
+def test_a_system_prompt_with_a_billing_header_only_is_left_out() -> None:
+    assert conversation(system="x-anthropic-billing-header: cch=a5145;").messages == (HI,)
+
+
+@pytest.mark.parametrize("system", ["Be brief. x-anthropic-billing-header: cch=a5145;", "x-other-header: cch=a5145;"])
+def test_only_a_billing_header_at_the_beginning_is_dropped(system: str) -> None:
+    assert conversation(system=system).messages[0]["content"] == system
