@@ -13,7 +13,6 @@ class TextBlock(JsonObject):
 
     type: Literal["text"]
     text: str
-    citations: None
 
 
 class ThinkingBlock(JsonObject):

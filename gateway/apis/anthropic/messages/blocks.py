@@ -39,7 +39,9 @@ class TextBlockParam(Block):
 
     type: Literal["text"]
     text: str
-    citations: list[Any] | None = Field(None, description="Has no effect. Answers have it, which become input again.")
+    citations: list[Any] | None = Field(
+        None, description="Has no effect. Answers of Anthropic have it, which become input again."
+    )
 
 
 class ThinkingBlockParam(Block):

@@ -41,7 +41,7 @@ def content_of(deltas: Iterable[Delta], *, omits_thinking: bool) -> list[Content
 def _block(kind: BlockKind, name: str, text: str, *, omitted: bool) -> ContentBlock:
     match kind:
         case "text":
-            return {"type": "text", "text": text, "citations": None}
+            return {"type": "text", "text": text}
         case "thinking":
             thinking = "" if omitted else text
             return {"type": "thinking", "thinking": thinking, "signature": sign(thinking)}

@@ -104,7 +104,7 @@ def _empty(delta: Delta) -> ContentBlock:
             return {"type": "thinking", "thinking": "", "signature": ""}
         case CallBegan(_, name):
             return {"type": "tool_use", "id": new_call_id(), "name": name, "input": {}}
-    return {"type": "text", "text": "", "citations": None}
+    return {"type": "text", "text": ""}
 
 
 def encoded(event: StreamEvent) -> bytes:
