@@ -29,7 +29,7 @@ TEMPORARY = {408, 429}
 
 RETRY, NO_RETRY = {"x-should-retry": "true"}, {"x-should-retry": "false"}
 CLOSE = {"connection": "close"}
-INVALID_HTTP = "invalid_http"
+INVALID_HTTP, CONTEXT_EXCEEDED = "invalid_http", "context_length_exceeded"
 
 
 class RefusedError(Exception):

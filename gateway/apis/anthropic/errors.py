@@ -7,7 +7,7 @@ from typing import Literal, NotRequired, TypeAlias
 import orjson
 
 from gateway.apis.answers.shapes import JsonObject
-from gateway.middleware.errors import FIRST_SERVER_ERROR, RETRY, Problem
+from gateway.middleware.errors import CONTEXT_EXCEEDED, FIRST_SERVER_ERROR, RETRY, Problem
 from gateway.middleware.request_id import current_request_id
 
 OVERLOADED = 529
@@ -60,10 +60,20 @@ class AnthropicError(JsonObject):
 
 
 def adapt_problem(problem: Problem) -> Problem:
-    """Return a problem with Anthropic's status. A full queue, and every wait that a retry may spare, is overload."""
+    """Return a problem with Anthropic's status, and with its words for a prompt that is too long.
+
+    A full queue, and every wait that a retry may spare, is overload.
+    """
+    if problem.code == CONTEXT_EXCEEDED and problem.figures:
+        return replace(problem, message=_too_long(problem.figures))
     retried = problem.headers.get("x-should-retry") == RETRY["x-should-retry"]
     overloaded = problem.code == _QUEUE_FULL or (problem.status == _UNAVAILABLE and retried)
     return replace(problem, status=OVERLOADED) if overloaded else problem
+
+
+def _too_long(figures: Mapping[str, int]) -> str:
+    """Return the words by which coding clients know that they have to shorten the conversation."""
+    return f"prompt is too long: {figures['n_prompt_tokens']} tokens > {figures['n_ctx'] - 1} maximum"
 
 
 def error_event(problem: Problem) -> AnthropicError:

@@ -7,9 +7,8 @@ import orjson
 from pydantic import Field
 
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.middleware.errors import FIRST_SERVER_ERROR, Problem
+from gateway.middleware.errors import CONTEXT_EXCEEDED, FIRST_SERVER_ERROR, Problem
 
-CONTEXT_EXCEEDED = "context_length_exceeded"
 _TYPES = {
     400: "invalid_request_error",
     401: "authentication_error",

@@ -7,7 +7,7 @@ import anyio
 import orjson
 import pytest
 
-from engine import Busy, EngineFault, Finished, FinishReason, Text, Unavailable
+from engine import Busy, EngineFault, Finished, FinishReason, RequestError, Text, Unavailable
 from gateway.apis.anthropic.messages import endpoint
 from gateway.apis.anthropic.signature import sign
 from gateway.keys.ring import KeyRing
@@ -74,7 +74,7 @@ async def test_a_whole_message_has_anthropics_shape() -> None:
         "type": "message",
         "role": "assistant",
         "model": "tiny",
-        "content": [{"type": "text", "text": "a0", "citations": None}],
+        "content": [{"type": "text", "text": "a0"}],
         "stop_reason": "end_turn",
         "stop_sequence": None,
         "usage": {
@@ -216,6 +216,15 @@ async def test_pings_are_sent_while_the_prompt_is_queued_or_computed(
     kinds = [event["type"] for event in events_of(call.content)]
     assert kinds[:2] == ["ping", "ping"]
     assert kinds[-1] == "message_stop"
+
+
+async def test_a_prompt_that_is_too_long_is_refused_in_anthropics_words() -> None:
+    engine = engine_of()
+    figures = {"n_prompt_tokens": 300, "n_ctx": 256}
+    engine.refusal = RequestError("Too long.", code="context_length_exceeded", param="prompt", figures=figures)
+    reply = await post(app_of(engine), PATH, BODY)
+    assert (reply.status, reply.json["error"]["type"]) == (400, "invalid_request_error")
+    assert reply.json["error"]["message"] == "prompt is too long: 300 tokens > 255 maximum"
 
 
 @pytest.mark.parametrize(
