@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from typing import Any, TypeAlias
 
 import orjson
@@ -22,6 +22,8 @@ Render: TypeAlias = Callable[[Mapping[str, Any]], str]
 _NEEDLE = "needle"
 _ASKED: TemplateMessage = {"role": "user", "content": _NEEDLE}
 _INSTRUCTED: TemplateMessage = {"role": "system", "content": _NEEDLE}
+_INSTRUCTED_LATE: tuple[TemplateMessage, ...] = ({"role": "user", "content": "Hello"}, _INSTRUCTED)
+_INSTRUCTIONS = frozenset({"system", "developer"})
 _CALL: TemplateMessage = {
     "id": "call_of_the_needle",
     "type": "function",
@@ -55,6 +57,8 @@ class TemplateCapabilities:
     """Supports the role `developer`; if not, it gets `system` instead."""
     system: bool = True
     """Renders messages of the role `system`."""
+    late_system: bool = True
+    """Renders such messages behind others, too; if not, their texts join those of others."""
     calls: bool = True
     """Renders tool calls and their results."""
     typed_content: bool = False
@@ -78,7 +82,8 @@ class TemplateCapabilities:
 
     def adapt(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
         """Return the messages in the shape that the template requires. Does not modify the arguments."""
-        named = with_counted_ids(messages) if self.counted_ids else messages
+        placed = messages if self.late_system else _with_early_instructions(messages)
+        named = with_counted_ids(placed) if self.counted_ids else placed
         turns = with_tool_responses(named) if self.tool_responses else named
         return [self._message(message) for message in turns]
 
@@ -145,7 +150,7 @@ def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
     if not _shows(render, capabilities, [_ASKED]) and _shows(render, typed, [_ASKED]):
         capabilities = typed
     system = _shows(render, capabilities, [_INSTRUCTED, {"role": "user", "content": "Hello"}])
-    capabilities = replace(capabilities, system=system)
+    capabilities = replace(capabilities, system=system, late_system=_shows(render, capabilities, _INSTRUCTED_LATE))
     fitting = (candidate for candidate in _candidates(capabilities) if _shows(render, candidate, _CALLED))
     found = next(fitting, replace(capabilities, calls=False))
     parted = replace(found, thinking_parts=True)
@@ -194,6 +199,23 @@ def _completed(tool: Tool) -> Tool:
     """Return a tool with all that a template may read."""
     parameters = {**tool.parameters, "properties": tool.parameters.get("properties", {})}
     return replace(tool, description=tool.description or "", parameters=parameters)
+
+
+def _with_early_instructions(messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
+    """Return the messages with instructions at the beginning only. What is cached of the prompt stays the same.
+
+    Later ones join the text before them, or are a user's where the model's answer is before them, together with the
+    user's text that follows.
+    """
+    turns = list(messages[:1])
+    for before, message in pairwise(messages):
+        last, late = turns[-1], message["role"] in _INSTRUCTIONS
+        follows = before["role"] in _INSTRUCTIONS and last["role"] == message["role"] == "user"
+        if follows or (late and last["role"] != "assistant"):
+            turns[-1] = {**last, "content": f"{last['content'] or ''}\n{message['content'] or ''}"}
+        else:
+            turns.append({**message, "role": "user"} if late else message)
+    return turns
 
 
 def _as_object(arguments: str) -> object:

@@ -66,6 +66,16 @@ THINKING_PARTS = """
 """
 """Ministral's: takes reasoning as a part of the content."""
 
+SYSTEM_FIRST = """
+{%- for m in messages %}
+  {%- if m.role == 'system' and not loop.first %}
+    {{- raise_exception('System message must be at the beginning.') }}
+  {%- endif %}
+  {{- m.role + ': ' + m.content + '\\n' }}
+{%- endfor %}
+"""
+"""Qwen 3.5's: refuses later instructions."""
+
 NO_SYSTEM = """
 {%- for m in messages %}
   {%- if m.role not in ['user', 'assistant'] %}{{ raise_exception('System role not supported') }}{% endif %}

@@ -23,9 +23,10 @@ def capabilities_of(source: str) -> TemplateCapabilities:
         (templates.NINE_LETTERS, TemplateCapabilities(short_ids=True)),
         (templates.PARTS, TemplateCapabilities(typed_content=True, calls=False)),
         (templates.THINKING_PARTS, TemplateCapabilities(thinking_parts=True, calls=False)),
-        (templates.NO_SYSTEM, TemplateCapabilities(system=False, calls=False)),
+        (templates.NO_SYSTEM, TemplateCapabilities(system=False, late_system=False, calls=False)),
+        (templates.SYSTEM_FIRST, TemplateCapabilities(late_system=False, calls=False)),
         (templates.CHATML + "{# knows the developer #}", TemplateCapabilities(developer=True)),
-        ("{{ raise_exception('Never.') }}", TemplateCapabilities(system=False, calls=False)),
+        ("{{ raise_exception('Never.') }}", TemplateCapabilities(system=False, late_system=False, calls=False)),
     ],
 )
 def test_capabilities(source: str, capabilities: TemplateCapabilities) -> None:
@@ -87,3 +88,28 @@ def test_instructions_find_their_place(
 ) -> None:
     adapted = capabilities.add_instructions([{"role": role, "content": role} for role in messages], "Call!")
     assert [f"{message['role']}: {message['content']}" for message in adapted] == instructed
+
+
+@pytest.mark.parametrize(
+    ("messages", "adapted"),
+    [
+        (["system 1", "developer 2", "user 3"], ["system: 1\n2", "user: 3"]),
+        (["user 1", "system 2"], ["user: 1\n2"]),
+        (["user 1", "system 2", "user 3"], ["user: 1\n2\n3"]),
+        (["user 1", "assistant 2", "system 3"], ["user: 1", "assistant: 2", "user: 3"]),
+        (["user 1", "assistant 2", "system 3", "user 4"], ["user: 1", "assistant: 2", "user: 3\n4"]),
+        (["user 1", "assistant 2", "tool 3", "system 4"], ["user: 1", "assistant: 2", "tool: 3\n4"]),
+        (["assistant 1", "tool 2", "system 3", "user 4"], ["assistant: 1", "tool: 2\n3", "user: 4"]),
+        (["user 1", "user 2"], ["user: 1", "user: 2"]),
+        ([], []),
+    ],
+)
+def test_late_instructions_join_the_texts_beside_them(messages: list[str], adapted: list[str]) -> None:
+    given: list[TemplateMessage] = [{"role": role, "content": content} for role, content in map(str.split, messages)]
+    found = TemplateCapabilities(late_system=False).adapt(given)
+    assert [f"{message['role']}: {message['content']}" for message in found] == adapted
+
+
+def test_late_instructions_stay_where_the_template_shows_them() -> None:
+    given = [{"role": "user", "content": "Hi"}, {"role": "system", "content": "Be brief."}]
+    assert TemplateCapabilities().adapt(given) == given

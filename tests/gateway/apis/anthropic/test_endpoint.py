@@ -218,6 +218,13 @@ async def test_pings_are_sent_while_the_prompt_is_queued_or_computed(
     assert kinds[-1] == "message_stop"
 
 
+async def test_a_system_message_may_come_later_whatever_the_template_shows() -> None:
+    engine = engine_of(template=templates.SYSTEM_FIRST)
+    messages = [*BODY["messages"], {"role": "system", "content": "Be brief."}]
+    await post(app_of(engine), PATH, {**BODY, "system": "Be kind.", "messages": messages})
+    assert engine.generations[0].request.prompts == ("system: Be kind.\nuser: Hi\nBe brief.\n",)
+
+
 async def test_a_prompt_that_is_too_long_is_refused_in_anthropics_words() -> None:
     engine = engine_of()
     figures = {"n_prompt_tokens": 300, "n_ctx": 256}
