@@ -22,7 +22,6 @@ Render: TypeAlias = Callable[[Mapping[str, Any]], str]
 _NEEDLE = "needle"
 _ASKED: TemplateMessage = {"role": "user", "content": _NEEDLE}
 _INSTRUCTED: TemplateMessage = {"role": "system", "content": _NEEDLE}
-_INSTRUCTED_LATE: tuple[TemplateMessage, ...] = ({"role": "user", "content": "Hello"}, _INSTRUCTED)
 _INSTRUCTIONS = frozenset({"system", "developer"})
 _CALL: TemplateMessage = {
     "id": "call_of_the_needle",
@@ -58,7 +57,7 @@ class TemplateCapabilities:
     system: bool = True
     """Renders messages of the role `system`."""
     late_system: bool = True
-    """Renders such messages behind others, too; if not, their texts join those of others."""
+    """Renders several such messages, also behind others; if not, the texts of later ones join those of others."""
     calls: bool = True
     """Renders tool calls and their results."""
     typed_content: bool = False
@@ -150,12 +149,25 @@ def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
     if not _shows(render, capabilities, [_ASKED]) and _shows(render, typed, [_ASKED]):
         capabilities = typed
     system = _shows(render, capabilities, [_INSTRUCTED, {"role": "user", "content": "Hello"}])
-    capabilities = replace(capabilities, system=system, late_system=_shows(render, capabilities, _INSTRUCTED_LATE))
+    late = all(_shows(render, capabilities, messages) for messages in _instructed_twice())
+    capabilities = replace(capabilities, system=system, late_system=late)
     fitting = (candidate for candidate in _candidates(capabilities) if _shows(render, candidate, _CALLED))
     found = next(fitting, replace(capabilities, calls=False))
     parted = replace(found, thinking_parts=True)
     parts = _THINKING in source and not _shows(render, found, _REASONED) and _shows(render, parted, _REASONED)
     return _with_tools(render, parted if parts else found)
+
+
+def _instructed_twice() -> Iterator[list[TemplateMessage]]:
+    """Yield chats with late instructions. Some templates show only the last ones, or count them as a turn."""
+    for first, late in ((_NEEDLE, "x"), ("x", _NEEDLE)):
+        yield [
+            {"role": "system", "content": first},
+            {"role": "user", "content": "Hello"},
+            {"role": "system", "content": late},
+            {"role": "assistant", "content": "x"},
+            {"role": "user", "content": "Hello"},
+        ]
 
 
 def _candidates(capabilities: TemplateCapabilities) -> Iterator[TemplateCapabilities]:

@@ -76,6 +76,22 @@ SYSTEM_FIRST = """
 """
 """Qwen 3.5's: refuses later instructions."""
 
+LAST_SYSTEM = """
+{%- set ns = namespace(system='') %}
+{%- for m in messages if m.role == 'system' %}{% set ns.system = m.content %}{% endfor %}
+{{- ns.system }}
+{%- for m in messages if m.role != 'system' %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}
+"""
+"""DeepSeek R1's: shows the last instructions only."""
+
+ALTERNATING = """
+{%- for m in (messages[1:] if messages[0].role == 'system' else messages) %}
+  {%- if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('Roles must alternate') }}{% endif %}
+{%- endfor %}
+{%- for m in messages %}{{ m.role + ': ' + m.content + '\\n' }}{% endfor %}
+"""
+"""Mistral Small 3.2's: takes late instructions only in place of an answer."""
+
 NO_SYSTEM = """
 {%- for m in messages %}
   {%- if m.role not in ['user', 'assistant'] %}{{ raise_exception('System role not supported') }}{% endif %}

@@ -25,6 +25,8 @@ def capabilities_of(source: str) -> TemplateCapabilities:
         (templates.THINKING_PARTS, TemplateCapabilities(thinking_parts=True, calls=False)),
         (templates.NO_SYSTEM, TemplateCapabilities(system=False, late_system=False, calls=False)),
         (templates.SYSTEM_FIRST, TemplateCapabilities(late_system=False, calls=False)),
+        (templates.LAST_SYSTEM, TemplateCapabilities(late_system=False, calls=False)),
+        (templates.ALTERNATING, TemplateCapabilities(late_system=False, calls=False)),
         (templates.CHATML + "{# knows the developer #}", TemplateCapabilities(developer=True)),
         ("{{ raise_exception('Never.') }}", TemplateCapabilities(system=False, late_system=False, calls=False)),
     ],
