@@ -33,6 +33,11 @@ _CALLED: tuple[TemplateMessage, ...] = (
     {"role": "assistant", "content": None, "tool_calls": [_CALL]},
     {"role": "tool", "content": "x", "tool_call_id": _CALL["id"], "name": "f"},
 )
+_ANSWERED: tuple[TemplateMessage, ...] = (
+    {"role": "user", "content": "Hello"},
+    {"role": "assistant", "content": None, "tool_calls": [{**_CALL, "function": {"name": "f", "arguments": "{}"}}]},
+    {"role": "tool", "content": _NEEDLE, "tool_call_id": _CALL["id"], "name": "f"},
+)
 _REASONED: tuple[TemplateMessage, ...] = (
     {"role": "user", "content": "Hello"},
     {"role": "assistant", "content": "x", "reasoning_content": _NEEDLE},
@@ -45,7 +50,9 @@ _SHORT_ID = 9
 _COUNTED = "<|tool_call_argument_begin|>"
 """Marker in the templates of Kimi K2, whose calls have names and indices as ids."""
 _RESPONSES, _CALL_ID = "tool_responses", "tool_call_id"
-"""Fields in the templates of Gemma 4. The first template has the first only, and shows other results as plain turns."""
+"""Fields in the templates of Gemma 4. The first template has the first only, and shows other results as plain turns.
+Hunyuan's has only tags of this name.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +160,7 @@ def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
     capabilities = replace(capabilities, system=system, late_system=late)
     fitting = (candidate for candidate in _candidates(capabilities) if _shows(render, candidate, _CALLED))
     found = next(fitting, replace(capabilities, calls=False))
+    found = replace(found, tool_responses=found.tool_responses and _shows(render, found, _ANSWERED))
     parted = replace(found, thinking_parts=True)
     parts = _THINKING in source and not _shows(render, found, _REASONED) and _shows(render, parted, _REASONED)
     return _with_tools(render, parted if parts else found)

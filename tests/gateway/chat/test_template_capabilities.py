@@ -28,6 +28,7 @@ def capabilities_of(source: str) -> TemplateCapabilities:
         (templates.LAST_SYSTEM, TemplateCapabilities(late_system=False, calls=False)),
         (templates.ALTERNATING, TemplateCapabilities(late_system=False, calls=False)),
         (templates.CHATML + "{# knows the developer #}", TemplateCapabilities(developer=True)),
+        (templates.CHATML + "{# <tool_responses> #}", TemplateCapabilities()),
         ("{{ raise_exception('Never.') }}", TemplateCapabilities(system=False, late_system=False, calls=False)),
     ],
 )
