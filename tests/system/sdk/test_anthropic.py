@@ -179,7 +179,7 @@ def test_refusals_are_the_sdks_exceptions(client: Anthropic) -> None:
         client.messages.create(**{**SUM, "model": "claude"})
     assert unknown.value.type == "not_found_error"
     assert unknown.value.request_id is not None
-    with pytest.raises(anthropic.BadRequestError, match="images are not supported"):
+    with pytest.raises(anthropic.BadRequestError, match="Could not process image: "):
         client.messages.create(**{**SUM, "messages": [{"role": "user", "content": [{"type": "image"}]}]})
     with pytest.raises(anthropic.BadRequestError, match="no_such_field: Extra inputs are not permitted"):
         client.messages.create(**{**SUM, "extra_body": {"no_such_field": 1}})

@@ -12,13 +12,16 @@ MAX_MESSAGES = 2**13
 """Maximum of messages in one request: far above the usual context of a slot. It bounds the cost of validation."""
 
 _REFUSED = {
-    "image": "images are not supported: this server's models take text only",
-    "document": "documents are not supported: send their text in a text block",
+    "image": "Could not process image: this server's models take text only",
+    "document": "Could not process PDF: documents are not supported, send their text in a text block",
     "search_result": "search results are not supported: send their text in a text block",
     "container_upload": "files are not supported",
     "server_tool_use": "this server runs no tools",
 }
-"""Unsupported blocks that clients are likely to send, with the reasons."""
+"""Unsupported blocks that clients are likely to send, with the reasons.
+
+Those of media begin in Anthropic's words, by which coding clients know that they have to send the conversation without.
+"""
 
 
 class CacheControl(Nested):

@@ -85,8 +85,8 @@ def test_thinking_that_another_server_signed_is_used(signature: str | None) -> N
     ("message", "reason"),
     [
         (result(content="2"), r"messages\[0\]\.content\[0\]\.tool_use_id: should be the id"),
-        ({"role": "user", "content": [{"type": "image", "source": {}}]}, "images are not supported"),
-        ({"role": "user", "content": [{"type": "document", "source": {}}]}, "documents are not supported"),
+        ({"role": "user", "content": [{"type": "image", "source": {}}]}, "Could not process image: "),
+        ({"role": "user", "content": [{"type": "document", "source": {}}]}, "Could not process PDF: "),
         ({"role": "user", "content": [{**USE}]}, "type should be one of text, tool_result"),
         ({"role": "tool", "content": "2"}, r"messages\[0\]\.role"),
         ({"role": "assistant", "content": [USE]}, "without tool_result blocks"),
@@ -101,9 +101,11 @@ def test_what_cannot_be_shown_is_refused_by_name(message: Any, reason: str) -> N
         conversation(message)
 
 
-@pytest.mark.parametrize("kind", ["image", "document"])
-def test_media_in_outputs_are_refused_by_name(kind: str) -> None:
-    with pytest.raises(RequestError, match=f"{kind}s are not supported"):
+@pytest.mark.parametrize(
+    ("kind", "reason"), [("image", "Could not process image"), ("document", "Could not process PDF")]
+)
+def test_media_in_outputs_are_refused_in_anthropics_words(kind: str, reason: str) -> None:
+    with pytest.raises(RequestError, match=rf"messages\[2\].*: {reason}: "):
         conversation(HI, {"role": "assistant", "content": [USE]}, result(content=[{"type": kind}]))
 
 
