@@ -96,16 +96,36 @@ TextContent: TypeAlias = Annotated[Texts, BeforeValidator(_contents, json_schema
 """A text or an array of text blocks."""
 
 
+class ToolReferenceBlockParam(Block):
+    """A tool that a search has found. It is in the prompt already, because `defer_loading` has no effect."""
+
+    type: Literal["tool_reference"]
+    tool_name: str
+
+    @property
+    def text(self) -> str:
+        """Text for the model."""
+        return self.tool_name
+
+
+_TextBlock: TypeAlias = Annotated[TextBlockParam, of_type("text")]
+ResultBlock: TypeAlias = Annotated[
+    _TextBlock | Annotated[ToolReferenceBlockParam, of_type("tool_reference")], by_type("text", "tool_reference")
+]
+ResultBlocks: TypeAlias = Annotated[list[ResultBlock], Field(max_length=MAX_PARTS, fail_fast=True)]
+
+
 class ToolResultBlockParam(Block):
     """The output of a tool call."""
 
     type: Literal["tool_result"]
     tool_use_id: str
-    content: TextContent = Field(default_factory=list)
+    content: Annotated[ResultBlocks, BeforeValidator(_contents, json_schema_input_type=str | ResultBlocks)] = Field(
+        default_factory=list
+    )
     is_error: bool = False
 
 
-_TextBlock: TypeAlias = Annotated[TextBlockParam, of_type("text")]
 UserBlock: TypeAlias = Annotated[
     _TextBlock | Annotated[ToolResultBlockParam, of_type("tool_result")], by_type("text", "tool_result")
 ]

@@ -11,6 +11,7 @@ from gateway.apis.anthropic.messages.blocks import (
     SystemMessageParam,
     TextBlockParam,
     ThinkingBlockParam,
+    ToolReferenceBlockParam,
     ToolResultBlockParam,
     ToolUseBlockParam,
     UserMessageParam,
@@ -35,7 +36,7 @@ def for_template(system: Sequence[TextBlockParam], messages: Sequence[AnyMessage
     return tuple(transcript.messages)
 
 
-def joined(blocks: Iterable[TextBlockParam]) -> str:
+def joined(blocks: Iterable[TextBlockParam | ToolReferenceBlockParam]) -> str:
     """Return texts as one, with line breaks between them."""
     return "\n".join(block.text for block in blocks)
 

@@ -59,6 +59,7 @@ def test_an_assistants_message_has_its_thinking_texts_and_calls() -> None:
     [
         ({"content": "2"}, "2"),
         ({"content": [text("2"), text("3")]}, "2\n3"),
+        ({"content": [{"type": "tool_reference", "tool_name": "add"}, text("3")]}, "add\n3"),
         ({}, ""),
         ({"content": "no", "is_error": True}, "Error: no"),
     ],
