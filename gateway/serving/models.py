@@ -11,6 +11,9 @@ from gateway.serving.served import Served, Task
 DEFAULT = "default"
 """Name of the default model on every server, for clients that must send a name."""
 
+LATEST = ":latest"
+"""Tag that Ollama's clients add to a name without one, on every route."""
+
 _OTHER_TASKS = {
     Task.GENERATE: "computes embeddings here, and does not generate text",
     Task.EMBED: "generates text here, and computes no embeddings",
@@ -71,7 +74,7 @@ class Models:
 
         Args:
             caller: sender of the request.
-            name: as the client sent it; None or `default` selects the task's default.
+            name: as the client sent it, with `:latest` or without; None or `default` selects the task's default.
             task: the use of the model.
 
         Raises:
@@ -91,8 +94,8 @@ class Models:
         Raises:
             RefusedError: 404 for an unknown name; 403 for a model that the caller may not use.
         """
-        default = self._defaults[task] if name is None or name == DEFAULT else None
-        model = default or next((model for model in self.named if name in model.names), None)
+        known = name if name is None or self._named_model(name) else name.removesuffix(LATEST)
+        model = self._defaults[task] if known is None or known == DEFAULT else self._named_model(known)
         if model is None and self._any_name:
             model = self._defaults[task]
         if model is None:
@@ -101,6 +104,9 @@ class Models:
             message = f"This API key may not use the model {name or DEFAULT!r}."
             raise RefusedError(Problem(status=403, message=message, code="model_not_allowed", param="model"))
         return model
+
+    def _named_model(self, name: str) -> Model | None:
+        return next((model for model in self.named if name in model.names), None)
 
     def allowed(self, caller: Caller) -> list[Model]:
         """Return the models that a caller may use, in any state, in order."""

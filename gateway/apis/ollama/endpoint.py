@@ -21,7 +21,7 @@ from gateway.apis.ollama.lines import (
     joined,
     only_loaded,
 )
-from gateway.apis.ollama.names import find, resolve
+from gateway.apis.ollama.names import resolve
 from gateway.apis.ollama.request import OllamaChatBody, OllamaGenerateBody
 from gateway.middleware.streams.sse import LINES, EventStream
 from gateway.serving.generations import GenerationResult
@@ -67,7 +67,7 @@ class TextEndpoints:
         """Load the model, or unload it if it is not to be kept at all."""
         asked = call.prepared
         if asked.keep_alive == 0:
-            find(self._models, call.caller, asked.model).source.unload()
+            self._models.find(call.caller, asked.model).source.unload()
             return only_loaded(asked.model, shape, "unload")
         await resolve(self._models, call.caller, asked.model, keep_alive=asked.keep_alive)
         return only_loaded(asked.model, shape, "load")

@@ -14,11 +14,10 @@ from gateway.apis.answers.text_reply import TextReply
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
 from gateway.apis.fields.base import Fields
 from gateway.apis.ollama.description import ListedModel, RunningModel, ShownModel, listed, running, shown
-from gateway.apis.ollama.names import find
 from gateway.residency.gguf import bytes_of, read_header
 from gateway.serving.models import Models
 
-VERSION = "0.13.0"
+VERSION = "0.13.4"
 """Version of Ollama whose API this is. Clients refuse a server that is too old for them."""
 
 
@@ -72,7 +71,7 @@ class ModelsEndpoints:
 
     async def show(self, call: Call[str]) -> JsonReply[ShownModel]:
         """Return the description of a model."""
-        model = find(self._models, call.caller, call.prepared)
+        model = self._models.find(call.caller, call.prepared)
         return JsonReply(shown(model, await anyio.to_thread.run_sync(_header, model.file)))
 
     async def version(self, _call: Call[None]) -> JsonReply[Version]:

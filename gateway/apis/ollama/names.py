@@ -1,22 +1,13 @@
 """Names of models in Ollama's API, where each has a tag."""
 
 from gateway.middleware.caller import Caller
-from gateway.serving.model import Model
-from gateway.serving.models import Models
+from gateway.serving.models import LATEST, Models
 from gateway.serving.served import Served, Task
-
-LATEST = ":latest"
-"""Tag of a name without one."""
 
 
 def tagged(name: str) -> str:
     """Return a name with its tag. Ollama's clients add `:latest` to a name without one before they compare it."""
     return name if ":" in name else name + LATEST
-
-
-def find(models: Models, caller: Caller, name: str, task: Task = Task.GENERATE) -> Model:
-    """Return the model with a name, in any state. Raises the errors of `Models.find`."""
-    return models.find(caller, _known(models, name), task)
 
 
 async def resolve(
@@ -26,13 +17,8 @@ async def resolve(
 
     `keep_alive` is the time in seconds for which it stays loaded after the request; None leaves it as it is.
     """
-    model = find(models, caller, name, task)  # it may be deleted during the wait, and the request goes on
-    served = await models.resolve(caller, _known(models, name), task)
+    model = models.find(caller, name, task)  # it may be deleted during the wait, and the request goes on
+    served = await models.resolve(caller, name, task)
     if keep_alive is not None:
         model.source.keep(keep_alive)
     return served
-
-
-def _known(models: Models, name: str) -> str:
-    """Return a name without the tag that clients add, unless a model has this tag in its own name."""
-    return name if any(name in model.names for model in models.named) else name.removesuffix(LATEST)

@@ -16,7 +16,6 @@ from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endp
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.nested import refusal
 from gateway.apis.ollama.errors import OllamaError
-from gateway.apis.ollama.names import LATEST, find
 from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.reference import HOSTS, SCHEME, HubReference
 from gateway.middleware.caller import Caller
@@ -24,7 +23,7 @@ from gateway.middleware.errors import Problem, RefusedError
 from gateway.middleware.streams.sse import LINES, EventStream, NextEvents
 from gateway.pulls.downloads import Watcher
 from gateway.pulls.pulls import Pulls
-from gateway.serving.models import Models
+from gateway.serving.models import LATEST, Models
 
 _PREFIXES = (SCHEME, *(f"{host}/" for host in HOSTS))
 _SHA256_DIGITS = 64
@@ -126,7 +125,7 @@ class PullingEndpoints:
     async def delete(self, call: Call[str]) -> TextReply:
         """Serve a model no more that was pulled. Its files are removed once no request uses it."""
         pulls = self._allowed(call.caller)
-        model = find(self._models, call.caller, call.prepared)
+        model = self._models.find(call.caller, call.prepared)
         if not pulls.was_pulled(model):
             message = f"The model {model.name!r} cannot be deleted: the server was started with it."
             raise RefusedError(Problem(status=403, message=message, code="model_not_pulled", param="model"))

@@ -6,11 +6,10 @@ from urllib.parse import parse_qs, unquote
 import msgspec
 from starlette.types import Scope
 
-from gateway.apis.ollama.names import LATEST
 from gateway.apis.rerank.endpoint import RANKING_PATHS
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.adapters import Adapter
-from gateway.serving.models import DEFAULT
+from gateway.serving.models import DEFAULT, LATEST
 from gateway.settings.table import ServedModel
 
 _ONE_MODEL, _OLLAMA = "/v1/models/", "/api/"

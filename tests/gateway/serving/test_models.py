@@ -30,7 +30,9 @@ def two_models() -> Models:
 
 
 @pytest.mark.parametrize("task", Task)
-@pytest.mark.parametrize("name", [None, "default", "tiny", "application", "application.py"])
+@pytest.mark.parametrize(
+    "name", [None, "default", "tiny", "application", "application.py", "tiny:latest", "default:latest"]
+)
 async def test_one_model_does_every_task_under_each_of_its_names(task: Task, name: str | None) -> None:
     models = one_model()
     assert await models.resolve(ANYONE, name, task) is models.all[0].loaded()

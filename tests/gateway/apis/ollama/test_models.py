@@ -79,7 +79,8 @@ async def test_clients_find_the_server_and_its_version() -> None:
     head = await AsgiCall(app, "/", b"", "HEAD").run()
     assert head.status == 200
     assert (await AsgiCall(app, "/", b"", "GET").run()).content == b"Ollama is running"
-    assert [int(part) >= 0 for part in (await get(app, "/api/version")).json["version"].split(".")] == [True] * 3
+    version = (await get(app, "/api/version")).json["version"]
+    assert [int(part) for part in version.split(".")] >= [0, 13, 4], "Codex refuses older ones"
 
 
 async def test_embeddings_are_cut_unless_the_request_forbids_it() -> None:
