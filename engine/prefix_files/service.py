@@ -16,7 +16,7 @@ from engine.prefix_files.format import DamagedError, State
 logger = logging.getLogger(__name__)
 
 READ_SECONDS = 10.0
-"""The longest read. A directory that takes longer, such as an unplugged one, is not used any more."""
+"""The longest read of one file. A directory that takes longer, such as an unplugged one, is not used any more."""
 SCAN_SECONDS = 5.0
 """The longest wait at the start for the headers of all files. Later ones are found, too."""
 MOST_PENDING = 2**30
@@ -29,7 +29,9 @@ Locked: TypeAlias = Callable[[Callable[[], None]], None]
 
 
 class PrefixFileService:
-    """Writes in one thread and reads in another one. Its methods, except `close`, return at once.
+    """Writes in one thread, reads in another one, and finds the files of earlier engines in a third one.
+
+    Its methods return at once, except `start` and `flush`, whose waits are bounded.
 
     A directory that fails is reported with one warning, and the service goes on; so the next failure after a success
     is reported again.
@@ -44,6 +46,7 @@ class PrefixFileService:
             executor.submit(int)  # starts its thread: there may be none for it during a step
         self._lock = threading.Lock()
         self._writes: set[Future[None]] = set()
+        self._reads: dict[int, PrefixFile] = {}  # whose ends are not reported, by their keys
         self._pending = 0
         self._usable = True
         self._warned = False
@@ -61,7 +64,9 @@ class PrefixFileService:
             locked: calls a function under the lock that guards the receiver of the reports.
         """
         self._locked = locked
-        wait([self._reader.submit(self._scan)], SCAN_SECONDS)
+        scan = threading.Thread(target=self._scan, name="prefix scan", daemon=True)
+        scan.start()
+        scan.join(SCAN_SECONDS)
 
     def write(self, file: PrefixFile, state: State | None) -> None:
         """Write a file; None could not be saved. Reports `FileWritten` or `FileGone`."""
@@ -76,12 +81,10 @@ class PrefixFileService:
 
     def read(self, file: PrefixFile, key: int) -> PendingState:
         """Read a file. Reports `FileRead`, then the result is there, or `FileGone` follows."""
-        read = _Read(file, key, self._report)
-        timer = threading.Timer(READ_SECONDS, self._give_up, (read,))
-        timer.daemon = True
-        with suppress(RuntimeError):  # without a thread for it, the read has no limit
-            timer.start()
-        return self._reader.submit(self._read, read, timer)
+        self._reads[key] = file
+        if not self._usable:  # the reader may not answer, and this thread may hold the lock of the reports
+            _start(threading.Thread(target=self._end_reads))
+        return self._reader.submit(self._read, file, key)
 
     def delete(self, name: str) -> None:
         """Delete a file."""
@@ -128,29 +131,43 @@ class PrefixFileService:
         self._warned = False
         self._report(FileWritten(written, tuple(removed)))
 
-    def _read(self, read: "_Read", timer: threading.Timer) -> State:
+    def _read(self, file: PrefixFile, key: int) -> State:
+        timer = threading.Timer(READ_SECONDS, self._give_up)
+        _start(timer)
         began = time.perf_counter()
         try:
             self._check_usable()
-            state = self._directory.read(read.file)
+            state = self._directory.read(file)
         except (OSError, MemoryError, DamagedError) as error:
             if not isinstance(error, FileNotFoundError | DamagedError):
                 self._warn(error)
-            read.end(found=False, seconds=0.0)
+            self._end_read(key, found=False)
             raise
         finally:
             timer.cancel()
-        read.end(found=True, seconds=time.perf_counter() - began)
+        self._end_read(key, found=True, seconds=time.perf_counter() - began)
         return state
 
     def _check_usable(self) -> None:
         if not self._usable:
             raise OSError("the directory does not answer")
 
-    def _give_up(self, read: "_Read") -> None:
+    def _give_up(self) -> None:
+        """Use the directory no more, and end the read that takes too long, with those that wait for it."""
         self._warn(OSError(f"a read took longer than {READ_SECONDS:.0f} seconds, so it is not used any more"))
         self._usable = False  # after the reason is in the log: from now on others fail, too
-        read.end(found=False, seconds=READ_SECONDS)
+        self._end_reads()
+
+    def _end_reads(self) -> None:
+        for key in tuple(self._reads):
+            self._end_read(key, found=False)
+
+    def _end_read(self, key: int, *, found: bool, seconds: float = 0.0) -> None:
+        """Report the end of a read, unless it was reported."""
+        if file := self._reads.pop(key, None):
+            self._report(FileRead(key, found, file.bytes if found else 0, seconds))
+            if not found:
+                self._report(FileGone(file.name))
 
     def _delete(self, name: str) -> None:
         try:
@@ -167,18 +184,8 @@ class PrefixFileService:
             logger.warning("the directory of prefixes fails, and the service goes on without it: %s", error)
 
 
-class _Read:
-    """One read, whose end is reported once: by its thread or by its time limit."""
-
-    def __init__(self, file: PrefixFile, key: int, report: Record) -> None:
-        self.file = file
-        self._key = key
-        self._report = report
-        self._ended = threading.Lock()
-
-    def end(self, *, found: bool, seconds: float) -> None:
-        """Report the end, unless it was reported."""
-        if self._ended.acquire(blocking=False):
-            self._report(FileRead(self._key, found, self.file.bytes if found else 0, seconds))
-            if not found:
-                self._report(FileGone(self.file.name))
+def _start(thread: threading.Thread) -> None:
+    """Start a thread if the process may have one more. Without it, the read that it is for has no limit."""
+    thread.daemon = True
+    with suppress(RuntimeError):
+        thread.start()

@@ -3,9 +3,10 @@
 import logging
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import wait
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import pytest
 from engine.core.kv.prefix_file import FileGone, FileRead, FileReport, FileWritten, PrefixFile
 from engine.prefix_files import service as module
 from engine.prefix_files.directory import PrefixDirectory
-from engine.prefix_files.format import DamagedError
+from engine.prefix_files.format import DamagedError, State
 from engine.prefix_files.service import PrefixFileService
 from tests.engine.prefix_files.test_directory import BUDGET, MODEL, prefix_file, state
 from tests.threads import refuse_thread
@@ -158,6 +159,74 @@ def test_a_directory_that_does_not_answer_is_given_up(
         wait([late], GUARD)
     assert reports.none()
     assert len(caplog.records) == 1
+
+
+def test_reads_do_not_wait_until_all_files_are_found(reports: Reports, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports.service.write(prefix_file(), state())
+    written, found = reports.written(), threading.Event()
+    scan = reports.directory.scan
+    monkeypatch.setattr(module, "SCAN_SECONDS", 0.0)
+    monkeypatch.setattr(reports.directory, "scan", lambda: (found.wait(GUARD), scan())[1])
+    reports.service.start(lambda work: work())
+    future = reports.service.read(written, 7)
+    assert np.array_equal(future.result(GUARD / 4), state())
+    found.set()
+
+
+class Timers:
+    """Timers that end when the test says so."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._started: list[Callable[[], None]] = []
+        monkeypatch.setattr(threading, "Timer", self._make)
+
+    def _make(self, _seconds: float, end: Callable[..., None], arguments: Sequence[object] = ()) -> Mock:
+        return Mock(start=lambda: self._started.append(lambda: end(*arguments)))
+
+    def end(self) -> None:
+        """End all timers that were started."""
+        for end in self._started:
+            end()
+
+
+def test_a_read_is_timed_from_its_beginning(reports: Reports, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports.service.write(prefix_file(), state())
+    written, begun, answers = reports.written(), threading.Event(), threading.Event()
+
+    def read_slowly(file: PrefixFile) -> State:
+        monkeypatch.undo()
+        begun.set()
+        answers.wait(GUARD)
+        return reports.directory.read(file)
+
+    monkeypatch.setattr(reports.directory, "read", read_slowly)
+    first = reports.service.read(written, 6)
+    assert begun.wait(GUARD)
+    timers = Timers(monkeypatch)
+    future = reports.service.read(written, 7)
+    timers.end()
+    answers.set()
+    assert np.array_equal(first.result(GUARD), state())
+    assert np.array_equal(future.result(GUARD), state())
+
+
+def test_reads_that_wait_for_one_without_an_end_are_ended(reports: Reports, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, answers = threading.Event(), threading.Event()
+
+    def hang(_file: PrefixFile) -> None:
+        begun.set()
+        answers.wait(GUARD)
+
+    monkeypatch.setattr(reports.directory, "read", hang)
+    timers = Timers(monkeypatch)
+    for key in (1, 2):
+        reports.service.read(prefix_file(key), key)
+    assert begun.wait(GUARD)
+    timers.end()
+    reports.service.read(prefix_file(3), 3)
+    for key in (1, 2, 3):
+        assert [reports.next(), reports.next()] == [FileRead(key, found=False), FileGone(prefix_file(key).name)]
+    answers.set()
 
 
 def test_a_disk_that_is_too_slow_does_not_fill_the_memory(reports: Reports, monkeypatch: pytest.MonkeyPatch) -> None:
