@@ -49,7 +49,7 @@ class StepLoop:
         self._publish = publish
         self._progress = progress
         self._lock = threading.Lock()
-        self._publishing = threading.Lock()
+        self._publishing = threading.Lock()  # taken before the other, so that metrics come in their order
         self._wake = threading.Condition(self._lock)
         self._stopped = False
         self._jobs: list[Callable[[], bool]] = []
@@ -88,7 +88,7 @@ class StepLoop:
                         lane.abort()
             self._wake.notify()
         if released is not None:
-            self._tell([(key, released)])
+            self.publish([(key, released)])
 
     def between_steps(self, job: Callable[[], bool]) -> None:
         """Call a job in the step thread under the lock: before the next step, and before later ones until it is done.
@@ -101,15 +101,20 @@ class StepLoop:
             self._jobs.append(job)
             self._wake.notify()
 
-    def metrics(self) -> EngineMetrics:
-        """Return the current metrics."""
-        with self._lock:
-            return self._metrics()
+    def publish(self, news: News) -> None:
+        """Publish news with the metrics of the moment."""
+        with self._publishing:
+            with self._lock:
+                metrics = self._metrics()
+            self._publish(news, metrics)
 
-    def inspect(self) -> tuple[tuple[SlotInfo, ...], EngineMetrics]:
-        """Return every slot, and the metrics of the same moment."""
-        with self._lock:
-            return tuple(chain.from_iterable(lane.scheduler.inspect() for lane in self._lanes)), self._metrics()
+    def inspect(self, answer: Callable[[tuple[SlotInfo, ...], EngineMetrics], None]) -> None:
+        """Call a function with every slot, and the metrics of the same moment, before later ones are published."""
+        with self._publishing:
+            with self._lock:
+                slots = tuple(chain.from_iterable(lane.scheduler.inspect() for lane in self._lanes))
+                metrics = self._metrics()
+            answer(slots, metrics)
 
     def queue(self) -> tuple[int, ...]:
         """Return the keys of the waiting requests in the order of the queue. Most of the work is outside the lock."""
@@ -183,7 +188,7 @@ class StepLoop:
         for lane, work in works:
             lane.carry_out(work.changes, self._lock)
         if news := [one for _, work in works for one in work.news]:
-            self._tell(news)
+            self.publish(news)
         for lane, work in works:
             if work.plan is not None and self._arm(lane):
                 self._run_step(lane, work.plan)
@@ -227,11 +232,13 @@ class StepLoop:
             return lane.scheduler.follow_up(plan, result)
 
     def _apply(self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT, result: ResultT) -> None:
-        with self._lock:
-            news = lane.scheduler.apply(plan, result)
-            if lane.scheduler.in_step.abandoned:  # the next step runs already, and all its rows have ended
-                lane.abort()
-        self._tell(news)
+        with self._publishing:  # from before the result: a cancel that finds a request ended comes after its news
+            with self._lock:
+                news = lane.scheduler.apply(plan, result)
+                if lane.scheduler.in_step.abandoned:  # the next step runs already, and all its rows have ended
+                    lane.abort()
+                metrics = self._metrics()
+            self._publish(news, metrics)
 
     def _arm(self, lane: AnyLane) -> bool:
         """Arm a lane for its step. Returns False and drops the step if it has a request cancelled since the plan."""
@@ -246,12 +253,6 @@ class StepLoop:
         logger.error("a step cannot be run, and its requests fail", extra={"lane": type(lane).__name__, "why": why})
         with self._lock:
             lane.scheduler.fail_all(why)
-
-    def _tell(self, news: News) -> None:
-        """Publish news. The latest metrics come last, whichever threads have news at once."""
-        with self._publishing:
-            metrics = self.metrics()
-            self._publish(news, metrics)
 
     def _metrics(self) -> EngineMetrics:
         return reduce(add, (lane.scheduler.metrics() for lane in self._lanes))

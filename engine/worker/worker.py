@@ -128,7 +128,7 @@ class Worker:
                 self._serving.slot_files.cancel(query_id)
             case Cancel(key):
                 if intake.cancel_request(key):
-                    self._publish([(key, Released("intake", 0, 0))], loop.metrics())
+                    loop.publish([(key, Released("intake", 0, 0))])
                 else:
                     loop.cancel(key)
             case EndReasoning(key) if (lane := self._serving.generation) is not None:
@@ -139,7 +139,7 @@ class Worker:
     def _ask(self, message: Ask, serving: _Serving) -> None:
         match message.query:
             case Inspect():
-                self._write(Answered(message.query_id, Inspected(*serving.loop.inspect())))
+                serving.loop.inspect(lambda *state: self._write(Answered(message.query_id, Inspected(*state))))
             case InspectQueue():
                 self._write(Answered(message.query_id, QueueOrder(serving.loop.queue())))
             case InspectPrefixes(most):

@@ -208,20 +208,25 @@ def run(loop: StepLoop, writer: MessageWriter, clock: Clock, rows: int, tokens: 
     writer.close(5)
     for thread in threads:
         thread.join()
-    clock.cpu["writer"] = writing[0] * spent[0][2] / loop.metrics().generated_tokens
+    clock.cpu["writer"] = writing[0] * spent[0][2] / generated(loop)
     return spent[0]
+
+
+def generated(loop: StepLoop) -> int:
+    """Return the number of tokens until now."""
+    return sum(lane.scheduler.metrics().generated_tokens for lane in loop._lanes)
 
 
 def count(loop: StepLoop, clock: Clock, rows: int, tokens: int) -> tuple[float, float, int]:
     """Count while all rows run. Return the CPU time of the process, the time, and the tokens."""
-    while loop.metrics().generated_tokens < WARM * rows:
+    while generated(loop) < WARM * rows:
         time.sleep(0.002)
     clock.counting = True
-    first, cpu, began = loop.metrics().generated_tokens, time.process_time(), time.perf_counter()
-    while loop.metrics().generated_tokens < (tokens - WARM) * rows:
+    first, cpu, began = generated(loop), time.process_time(), time.perf_counter()
+    while generated(loop) < (tokens - WARM) * rows:
         time.sleep(0.02)
     clock.counting = False
-    return time.process_time() - cpu, time.perf_counter() - began, loop.metrics().generated_tokens - first
+    return time.process_time() - cpu, time.perf_counter() - began, generated(loop) - first
 
 
 def text_seconds(count: int = 20_000) -> float:

@@ -184,6 +184,11 @@ class Engine:
         while any(lane.scheduler.busy for lane in self._lanes):
             self.step()
 
+    def metrics(self) -> EngineMetrics:
+        found: list[EngineMetrics] = []
+        self.loop.inspect(lambda _slots, metrics: found.append(metrics))
+        return found[0]
+
     def ended(self, key: int) -> bool:
         return any(isinstance(event, Finished | Failed | Released | Embedded) for event in self.news.get(key, []))
 
@@ -261,7 +266,7 @@ def test_a_failing_lane_fails_only_its_own_requests(broken: str) -> None:
     engine.drain()
     failed = {kind for kind, key in keys.items() if Failed("no memory", "engine_failed") in engine.news[key]}
     assert failed == {broken}
-    metrics = engine.loop.metrics()
+    metrics = engine.metrics()
     assert (metrics.active_tokens, metrics.held, metrics.embedding_waiting) == (0, 0, 0)
     assert not any(engine.runner.cells.values())
     assert engine.embedder.cells == {}
@@ -319,7 +324,7 @@ def test_the_metrics_of_all_lanes_are_added() -> None:
     engine.embed("hello", "you")
     engine.drain()
     engine.send()
-    metrics = engine.loop.metrics()
+    metrics = engine.metrics()
     assert metrics.steps == len(engine.passes)
     assert (metrics.slots, metrics.embeddings, metrics.prompt_tokens, metrics.waiting) == (4, 2, 5, 1)
 
@@ -461,6 +466,30 @@ def test_the_latest_metrics_come_last_when_two_threads_have_news(monkeypatch: py
     engine.loop.cancel(first)
     other.join()
     assert waiting == [1, 0]
+
+
+def test_a_cancel_that_finds_a_request_ended_comes_after_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine()
+    key = engine.generate(max_tokens=1)
+    other = threading.Thread(target=engine.loop.cancel, args=(key,))
+    lock = engine.loop._lock
+
+    class Watched:
+        """The loop's lock. Right after the request has ended, another thread cancels it."""
+
+        def __enter__(self) -> None:
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+            if key not in engine._generations.scheduler and other.ident is None:
+                other.start()
+                other.join(0.1)  # it publishes at once if it does not wait for this thread
+
+    monkeypatch.setattr(engine.loop, "_lock", Watched())
+    engine.drain()
+    other.join()
+    assert [type(event) for event in engine.news[key][-2:]] == [Finished, Released]
 
 
 @pytest.mark.parametrize("by", ["a stop", "a cancel"])

@@ -18,9 +18,11 @@ from engine.events import Finished, Released, Started, Text
 from engine.protocol.messages import (
     Accepted,
     Answered,
+    Ask,
     Cancel,
     Detokenized,
     Generate,
+    Inspect,
     LoadFailed,
     Loading,
     Message,
@@ -176,6 +178,30 @@ def test_a_cancel_while_the_prompt_is_tokenised_leaves_no_request(client: Client
     go_on.set()
     client.event(3, Finished)
     assert client.runner.passes == [[(0, 4)]]
+
+
+@pytest.mark.parametrize("message", [Cancel(1), Ask(1, Inspect())], ids=type)
+def test_metrics_beside_those_of_steps_come_in_their_order(client: Client, message: Cancel | Ask) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def tokenize(text: str, **_: bool) -> list[int]:
+        begun.set()
+        assert go_on.wait(GUARD)
+        return list(text.encode())
+
+    client.model.tokenize = tokenize  # type: ignore[method-assign]
+    client.generate(1, "slow")
+    assert begun.wait(GUARD)
+    frames = client.frames
+    other = threading.Thread(target=client.worker.receive, args=(message,))
+    assert client.worker._serving is not None
+    with client.worker._serving.loop._publishing:  # as a thread that has metrics and does not publish them yet
+        other.start()
+        other.join(0.1)
+        assert client.frames == frames
+    other.join()
+    assert client.frames > frames
+    go_on.set()
 
 
 def test_every_cancel_is_answered_once_even_for_an_unknown_key(client: Client) -> None:
