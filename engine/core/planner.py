@@ -10,7 +10,7 @@ from engine.core.drafts.speculation import Speculator
 from engine.core.kv.compactor import Compactor
 from engine.core.kv.ledger import KVLedger
 from engine.core.sequence import Sequence
-from engine.core.step import SCORED_AT_ONCE, Chunk, StepPlan
+from engine.core.step import SCORED_AT_ONCE, Chunk, StepPlan, StepResult
 
 _LAST_CHUNK = 5 / 4
 """Tokens of a step that completes its prompts, relative to the budget: a short rest takes longer in a step of its
@@ -26,18 +26,21 @@ _by_rest = attrgetter("pending")
 
 
 class Planner:
-    """Plans decode steps and prompt steps. Sequences may change their slots for a step.
+    """Plans decode steps and prompt steps, by the measured times of those before. Sequences may change their slots.
 
     The step that completes a prompt draws its first token, so that it does not wait for the next decode step.
     """
 
-    def __init__(self, budget: PromptBudget, ledger: KVLedger, speculator: Speculator) -> None:
-        self._budget = budget
+    def __init__(self, ledger: KVLedger, step_target: float) -> None:
+        """Start without measurements. `step_target` is as for the scheduler."""
         self._ledger = ledger
-        self._traits = ledger.traits
+        self._traits = traits = ledger.traits
+        self._budget = PromptBudget(
+            step_target, traits.min_prefill_chunk, tile=traits.prefill_tile, largest=traits.largest_step
+        )
+        self._speculator = Speculator(traits)
         self._row_compactor = Compactor(ledger, bridges=True)
         self._prompt_compactor = Compactor(ledger)
-        self._speculator = speculator
 
     def decode_step(self, rows: list[Sequence], *, alone: bool) -> StepPlan:
         """Return a step that computes one token of each row, and draft tokens after it.
@@ -88,6 +91,17 @@ class Planner:
             for sequence, count in zip(served, sizes, strict=True)
         )
         return StepPlan(tuple(chunks), decode=False, adapters=served[0].adapters)
+
+    def observe(self, plan: StepPlan, result: StepResult) -> None:
+        """Record the duration of a step. A prompt step with scores is left out: its logits dominate its duration."""
+        if plan.decode:
+            self._budget.observe_decode(result.seconds)
+            drawn = sum(map(len, result.draws))
+            accepted = drawn - len(result.draws)
+            self._speculator.observe(plan.tokens, result.seconds, drawn=drawn, accepted=accepted)
+        elif not result.scores:
+            self._budget.observe(plan.tokens, result.seconds, depth=plan.depth)
+            self._ledger.disk.observe_prompt(plan.tokens, result.seconds)
 
 
 def by_turns(prompts: list[Sequence]) -> list[Sequence]:

@@ -6,9 +6,7 @@ scheduler): a sequence has known tokens and computed tokens, and each step compu
 
 from collections.abc import Iterable, Iterator
 
-from engine.core.budget import PromptBudget
 from engine.core.counters import Counters
-from engine.core.drafts.speculation import Speculator
 from engine.core.fair.adapter_turns import AdapterTurns
 from engine.core.group import TOO_MANY_DETAILS, SequenceGroup
 from engine.core.kv.held import held_prefixes
@@ -38,12 +36,7 @@ class Scheduler:
             queue_limit: maximum number of requests that wait for their first slot.
         """
         self._ledger = ledger
-        traits = ledger.traits
-        self._budget = PromptBudget(
-            step_target, traits.min_prefill_chunk, tile=traits.prefill_tile, largest=traits.largest_step
-        )
-        self._speculator = Speculator(traits)
-        self._planner = Planner(self._budget, ledger, self._speculator)
+        self._planner = Planner(ledger, step_target)
         self._adapter_turns = AdapterTurns(step_target)
         self._counters = Counters()
         self._queue = Queue(queue_limit)
@@ -133,7 +126,7 @@ class Scheduler:
         same_rows = len(plan.chunks) == len(self._running) and not self._outbox  # where one that left has news
         if not same_rows or not self._lead.is_possible(plan, result) or self._running.can_admit:
             return None
-        self._learn_speed(plan, result)
+        self._planner.observe(plan, result)
         return self._lead.follow(plan, result)
 
     def apply(self, plan: StepPlan, result: StepResult) -> News:
@@ -149,7 +142,7 @@ class Scheduler:
         self._outbox.count_wasted(cancelled, ((chunk.sequence, chunk.rows) for chunk in plan.chunks))
         if appended:
             return self._accept_appended(plan, result, followed=followed)
-        self._learn_speed(plan, result)
+        self._planner.observe(plan, result)
         return self._advance(plan, result)
 
     def drop_unsaved(self, keys: Iterable[int]) -> None:
@@ -303,14 +296,3 @@ class Scheduler:
         """Take back the slot of a sequence that ends. Return the number of cells that it held."""
         self.in_step.leave(sequence, self._running.group_of(sequence).key)
         return self._running.leave(sequence, keep=keep)
-
-    def _learn_speed(self, plan: StepPlan, result: StepResult) -> None:
-        """Record the duration of a step. A prompt step with scores is left out: its logits dominate its duration."""
-        if plan.decode:
-            self._budget.observe_decode(result.seconds)
-            drawn = sum(map(len, result.draws))
-            accepted = drawn - len(result.draws)
-            self._speculator.observe(plan.tokens, result.seconds, drawn=drawn, accepted=accepted)
-        elif not result.scores:
-            self._budget.observe(plan.tokens, result.seconds, depth=plan.depth)
-            self._ledger.disk.observe_prompt(plan.tokens, result.seconds)

@@ -146,7 +146,7 @@ def test_the_deepest_prompt_of_a_step_sizes_it() -> None:
     cached = driver.add(beginning, max_tokens=1)
     while cached not in driver.news or not isinstance(driver.last(cached), Finished):
         driver.step()
-    budget = driver.scheduler._budget
+    budget = driver.scheduler._planner._budget
     budget._rates.clear()
     budget.observe(256, 0.1)
     budget.observe(64, 0.1, depth=2000)
