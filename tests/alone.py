@@ -84,7 +84,7 @@ class Alone:
     def logits(self, tokens: list[int], chunk: int = BATCH_ROWS) -> Logits:
         """Return the logits after these tokens, computed in pieces of `chunk`; reuses a resident prefix."""
         kept = common_prefix(self._resident, tokens, min(len(self._resident), len(tokens) - 1))
-        self._runner.remove(Removal(0, kept))
+        self._runner.cache.remove(Removal(0, kept))
         self._resident = tokens
         sequence = Sequence(_GREEDY, 0, tokens, 1)
         sequence.enter(State.RUNNING)

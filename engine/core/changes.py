@@ -2,51 +2,52 @@
 
 from collections.abc import Iterable
 
-from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
+from engine.core.kv.cache import KVCache
+from engine.core.kv.cell_changes import CellChange, Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
 from engine.core.kv.prefix_file import Discard, Fetch, FileChange, Spill, SpillSlot
 from engine.core.step import Change, Close, Runner
 
 
 def carry_out(changes: Iterable[Change], runner: Runner) -> list[int]:
     """Apply changes in order. Return the keys of the cells that could not be saved, for lack of memory."""
-    lost = []
+    lost, cache = [], runner.cache
     for change in changes:
-        if not isinstance(change, Save):
-            _carry_out(change, runner)
-        elif not runner.save(change):
+        if isinstance(change, Close):
+            runner.close(change.sequence)
+        elif not isinstance(change, Save):
+            _carry_out(change, cache)
+        elif not cache.save(change):
             lost.append(change.key)
     return lost
 
 
-def _carry_out(change: Change, runner: Runner) -> None:
+def _carry_out(change: CellChange, cache: KVCache) -> None:
     match change:
         case Removal():
-            runner.remove(change)
+            cache.remove(change)
         case Shift():
-            runner.shift(change)
+            cache.shift(change)
         case Copy():
-            runner.copy(change)
+            cache.copy(change)
         case Swap():
-            runner.swap(change)
+            cache.swap(change)
         case Restore():
-            runner.restore(change)
+            cache.restore(change)
         case Rewind():
-            runner.rewind(change)
+            cache.rewind(change)
         case Forget():
-            runner.forget(change)
+            cache.forget(change)
         case Spill() | SpillSlot() | Fetch() | Discard():
-            _carry_out_file(change, runner)
-        case Close(sequence):
-            runner.close(sequence)
+            _carry_out_file(change, cache)
 
 
-def _carry_out_file(change: FileChange, runner: Runner) -> None:
+def _carry_out_file(change: FileChange, cache: KVCache) -> None:
     match change:
         case Spill():
-            runner.spill(change)
+            cache.spill(change)
         case SpillSlot():
-            runner.spill_slot(change)
+            cache.spill_slot(change)
         case Fetch():
-            runner.fetch(change)
+            cache.fetch(change)
         case Discard():
-            runner.discard(change)
+            cache.discard(change)

@@ -10,8 +10,7 @@ from typing import Self
 from typing_extensions import override
 
 from engine.config import EngineConfig
-from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Shift, Swap
-from engine.core.kv.prefix_file import Discard, Fetch, Spill, SpillSlot
+from engine.core.kv.cell_changes import Removal
 from engine.core.sequence import Sequence
 from engine.core.step import Chunk, Outcome, Runner, StepPlan, StepResult
 from engine.errors import EngineFault
@@ -49,7 +48,7 @@ class LlamaRunner(Runner):
         with ExitStack() as resources:
             self._context, self._best = _open_context(model, config, resources)
             self._idle_rows = IdleRows(self._context, model)
-            self._cells = resources.enter_context(closing(SlotCells(self._context, model, files)))
+            self._cache = resources.enter_context(closing(SlotCells(self._context, model, files, self._batch)))
             self._drawer = resources.enter_context(closing(Drawer(model, _draw_threads(model))))
             self._resources = resources.pop_all()
 
@@ -89,66 +88,15 @@ class LlamaRunner(Runner):
 
     def _probe(self) -> Probe:
         """Return the findings. Where the host computes, copies are known to take little of the time of a token."""
-        probed = probe(self._context, self._batch, self._model, self._cells)
+        probed = probe(self._context, self._batch, self._model, self._cache)
         if not self._model.copies_through_host or self._model.info.context <= self._model.attention.chunk:
             return probed
         return replace(probed, copies=measure_copies(self._context, self._batch, self._model))
 
+    @property
     @override
-    def remove(self, removal: Removal) -> None:
-        self._cells.remove(removal)
-
-    @override
-    def shift(self, shift: Shift) -> None:
-        self._context.shift(shift.seq_id, shift.start, shift.count, self._batch)
-
-    @override
-    def copy(self, copy: Copy) -> None:
-        self._cells.copy(copy)
-
-    @override
-    def swap(self, swap: Swap) -> None:
-        self._cells.swap(swap)
-
-    @override
-    def save(self, save: Save) -> bool:
-        return self._cells.save(save)
-
-    @override
-    def restore(self, restore: Restore) -> None:
-        self._cells.restore(restore)
-
-    @override
-    def rewind(self, rewind: Rewind) -> None:
-        self._cells.rewind(rewind)
-
-    @override
-    def forget(self, forget: Forget) -> None:
-        self._cells.forget(forget)
-
-    @override
-    def read_cells(self, seq_id: int) -> bytes:
-        return self._cells.read(seq_id)
-
-    @override
-    def write_cells(self, seq_id: int, cells: bytes, tokens: int) -> bool:
-        return self._cells.write(seq_id, cells, tokens)
-
-    @override
-    def spill(self, spill: Spill) -> None:
-        self._cells.spill(spill)
-
-    @override
-    def spill_slot(self, spill: SpillSlot) -> None:
-        self._cells.spill_slot(spill)
-
-    @override
-    def fetch(self, fetch: Fetch) -> None:
-        self._cells.fetch(fetch)
-
-    @override
-    def discard(self, discard: Discard) -> None:
-        self._cells.discard(discard)
+    def cache(self) -> SlotCells:
+        return self._cache
 
     @override
     def run(self, plan: StepPlan) -> StepResult:
@@ -195,7 +143,7 @@ class LlamaRunner(Runner):
         self._context.use_adapters(plan.adapters)
         began = time.perf_counter()
         if plan.drafted and self._model.traits.drops_steps:
-            self._cells.keep(plan.chunks[0].seq_id)
+            self._cache.keep(plan.chunks[0].seq_id)
         outcome = self._context.decode(self._batch, abortable=self._may_abort(plan))
         seconds = time.perf_counter() - began
         self._idle_rows.drop(idle)
@@ -251,7 +199,7 @@ class LlamaRunner(Runner):
     def _undo(self, plan: StepPlan) -> None:
         """Drop the cells of the physical batches that an aborted step finished."""
         for chunk in plan.chunks:
-            self.remove(Removal(chunk.seq_id, chunk.start if self._model.traits.can_trim else 0))
+            self._cache.remove(Removal(chunk.seq_id, chunk.start if self._model.traits.can_trim else 0))
 
     def _read(self, plan: StepPlan, seconds: float) -> StepResult:
         """Return the scores and draws of a computed plan."""

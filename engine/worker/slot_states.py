@@ -39,7 +39,7 @@ class SlotStates:
         if slot is None:
             return None
         self._apply()
-        return SlotState(tuple(slot.cached), self._runner.read_cells(seq_id) if slot.cached else b"")
+        return SlotState(tuple(slot.cached), self._runner.cache.read(seq_id) if slot.cached else b"")
 
     def write(self, seq_id: int, partition: str, state: SlotState) -> int | None:
         """Replace the cells of a slot, and return their number. The cost grows with the cells.
@@ -55,7 +55,7 @@ class SlotStates:
         self._contents.make_room(slot, len(state.tokens))
         self._apply()
         if state.tokens:
-            if not self._runner.write_cells(seq_id, state.cells, len(state.tokens)):
+            if not self._runner.cache.write(seq_id, state.cells, len(state.tokens)):
                 raise RequestError("the file does not fit this model", code="invalid_file", param="filename")
             self._contents.fill(slot, state.tokens, partition)
         return len(state.tokens)

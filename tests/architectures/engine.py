@@ -177,7 +177,7 @@ class Engine:
         """Drop all cached cells of the slots, and all saved prefixes that this makes."""
         for slot in self.ledger.slots:
             slot.cached = []
-            self.runner.remove(Removal(slot.seq_id, 0))
+            self.runner.cache.remove(Removal(slot.seq_id, 0))
 
     def _record(self, news: News) -> None:
         for key, event in news:

@@ -43,7 +43,7 @@ def generate(runner: LlamaRunner, tokens: list[int]) -> list[int]:
         assert isinstance(token, Token)
         sequence.computed = len(sequence.tokens)
         sequence.tokens.append(token.id)
-    runner.remove(Removal(0, 0))
+    runner.cache.remove(Removal(0, 0))
     runner.close(sequence)
     return sequence.tokens[sequence.prompt :]
 

@@ -42,8 +42,8 @@ class Steps:
             self._depth += count
             first.computed = self._depth
         for other in others if depth else ():
-            self._runner.remove(Removal(other.seq_id, 0))
-            self._runner.copy(Copy(first.seq_id, other.seq_id, depth))
+            self._runner.cache.remove(Removal(other.seq_id, 0))
+            self._runner.cache.copy(Copy(first.seq_id, other.seq_id, depth))
             other.computed = depth
 
     def prompt(self, tokens: int) -> float:
@@ -59,7 +59,7 @@ class Steps:
         for _ in range(self._repeats):
             times.append(self._run(sequences, count))
             for sequence in sequences:
-                self._runner.remove(Removal(sequence.seq_id, self._depth))
+                self._runner.cache.remove(Removal(sequence.seq_id, self._depth))
         return min(times)
 
     def _run(self, sequences: list[Sequence], count: int) -> float:

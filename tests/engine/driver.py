@@ -17,8 +17,9 @@ from engine.core.step import StepPlan, StepResult
 from engine.core.turns import Turns
 from engine.events import Event, Finished, Released, Text, TokenDetail
 from engine.request import GenerationRequest, Prompt
+from engine.testing.fake_cache import PARTIAL_CELLS
 from engine.testing.fake_model import FakeModel, letters, score, spell, weights
-from engine.testing.fake_runner import PARTIAL_CELLS, FakeRunner
+from engine.testing.fake_runner import FakeRunner
 from engine.worker.admission import admit
 from engine.worker.slices import Slices
 
@@ -92,7 +93,7 @@ class Driver:
         self.store = PrefixStore(self.store_budget, bytes_of, partial_bytes_of if self.rewinds else None)
         traits = self.model.traits
         self.files = PrefixFiles(self.model.info.context, can_trim=not traits.needs_checkpoints)
-        for file in self.run.files.known.values():
+        for file in self.run.cache.files.known.values():
             self.files.add(file)
         self.ledger = make_ledger(self.model.info.slots, traits, self.store, self.files if self.on_disk else None)
         self.scheduler = Scheduler(self.ledger, step_target=0.1, queue_limit=self.queue_limit)
@@ -161,7 +162,7 @@ class Driver:
         for _ in range(limit):
             if self.scheduler.busy or self.following:
                 self.step()
-            elif self.run.files.reports:
+            elif self.run.cache.files.reports:
                 self.deliver()
             else:
                 return
@@ -169,7 +170,7 @@ class Driver:
 
     def deliver(self) -> None:
         """Report what became of files, as their thread does."""
-        for report in self.run.take_reports():
+        for report in self.run.cache.take_reports():
             self.ledger.record(report)
 
     def text(self, key: int, choice: int = 0) -> str:
@@ -197,7 +198,7 @@ class Driver:
         assert self.store.bytes == held <= self.store_budget
         assert metrics.stored_tokens == sum(map(len, whole.values()))
         if not self.ledger.unclean:
-            assert (self.run.saved, self.run.checkpoints) == (whole, partial)
+            assert (self.run.cache.saved, self.run.cache.checkpoints) == (whole, partial)
 
     def _record(self, news: News) -> None:
         for key, event in news:

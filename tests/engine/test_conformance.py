@@ -105,7 +105,7 @@ def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
 def clean(pair: Pair) -> Iterator[None]:
     yield
     for seq_id in range(SLOTS):
-        pair[1].remove(Removal(seq_id, 0))
+        pair[1].cache.remove(Removal(seq_id, 0))
 
 
 def sequence(
@@ -163,7 +163,7 @@ def test_sequences_in_one_pass_get_the_same_tokens_as_alone(pair: Pair) -> None:
     for text in texts:
         lone = sequence(pair, 2, text)
         alone.append(decode(runner, lone, 6))
-        runner.remove(Removal(2, 0))
+        runner.cache.remove(Removal(2, 0))
         runner.close(lone)
     together = [sequence(pair, i, text) for i, text in enumerate(texts)]
     got: list[list[int]] = [[] for _ in texts]
@@ -177,7 +177,7 @@ def test_a_slot_serves_another_sequence_after_its_cells_are_dropped(pair: Pair) 
     _, runner = pair
     expected = decode(runner, sequence(pair, 0), 5)
     decode(runner, sequence(pair, 1, "something else entirely"), 5)
-    runner.remove(Removal(1, 0))
+    runner.cache.remove(Removal(1, 0))
     assert decode(runner, sequence(pair, 1), 5) == expected
 
 
@@ -188,7 +188,7 @@ def test_part_of_a_slot_can_be_dropped_and_computed_again(pair: Pair) -> None:
     expected = decode(runner, first, 5)
     again = sequence(pair, 0)
     again.computed = again.prompt // 2
-    runner.remove(Removal(0, again.computed))
+    runner.cache.remove(Removal(0, again.computed))
     assert decode(runner, again, 5) == expected
 
 
@@ -199,7 +199,7 @@ def test_a_copied_prefix_gives_the_same_tokens_as_its_source(pair: Pair) -> None
     decode(runner, sequence(pair, 2, "what the target held before is gone"), 3)
     for tokens in (first.prompt - 1, first.prompt // 2):
         again = sequence(pair, 2)
-        runner.copy(Copy(0, 2, tokens))
+        runner.cache.copy(Copy(0, 2, tokens))
         again.computed = tokens
         assert decode(runner, again, 5) == expected
     assert decode(runner, first, 5) == decode(runner, again, 5), "the source goes on as if nothing had happened"
@@ -210,10 +210,10 @@ def test_two_sequences_continue_unchanged_after_they_swap_their_slots(pair: Pair
     texts = PROMPT, "something else entirely"
     whole = [decode(runner, sequence(pair, at, text), 6) for at, text in enumerate(texts)]
     for at in range(len(texts)):
-        runner.remove(Removal(at, 0))
+        runner.cache.remove(Removal(at, 0))
     moved = [sequence(pair, at, text) for at, text in enumerate(texts)]
     begun = [decode(runner, one, 3) for one in moved]
-    runner.swap(Swap(0, 1))
+    runner.cache.swap(Swap(0, 1))
     for one in moved:
         one.seq_id = 1 - one.seq_id
     assert [had + decode(runner, one, 3) for had, one in zip(begun, moved, strict=True)] == whole
@@ -226,16 +226,16 @@ def test_a_slot_goes_back_to_a_checkpoint(pair: Pair, moved: bool) -> None:
     assert model.traits.needs_checkpoints
     first = sequence(pair, 0)
     compute(runner, (first, 30))
-    assert runner.save(Save(1, 0, partial=True))
+    assert runner.cache.save(Save(1, 0, partial=True))
     expected = decode(runner, first, 5)
     again = sequence(pair, 2 if moved else 0)
     if moved:
-        runner.copy(Copy(0, 2, first.computed))
+        runner.cache.copy(Copy(0, 2, first.computed))
     for _ in range(2):
-        runner.rewind(Rewind(1, again.seq_id, 30))
+        runner.cache.rewind(Rewind(1, again.seq_id, 30))
         again.computed, again.tokens = 30, first.tokens[: first.prompt]
         assert decode(runner, again, 5) == expected
-    runner.forget(Forget(1))
+    runner.cache.forget(Forget(1))
 
 
 @pytest.mark.parametrize("target", [0, 2])
@@ -243,26 +243,26 @@ def test_a_restored_prefix_gives_the_same_tokens_as_the_saved_one(pair: Pair, ta
     _, runner = pair
     first = sequence(pair, 0)
     expected = decode(runner, first, 5)
-    assert runner.save(Save(7, 0))
+    assert runner.cache.save(Save(7, 0))
     assert decode(runner, first, 2)
-    runner.remove(Removal(0, 0))
+    runner.cache.remove(Removal(0, 0))
     decode(runner, sequence(pair, 0, "what overwrote it"), 3)
     decode(runner, sequence(pair, 2, "what the target held before is gone"), 3)
     for tokens in (first.prompt - 1, first.prompt // 2, first.prompt - 1):
         again = sequence(pair, target)
-        runner.restore(Restore(7, target, tokens))
+        runner.cache.restore(Restore(7, target, tokens))
         again.computed = tokens
         assert decode(runner, again, 5) == expected
-    runner.forget(Forget(7))
-    runner.forget(Forget(7))
+    runner.cache.forget(Forget(7))
+    runner.cache.forget(Forget(7))
 
 
 def test_cells_that_were_read_continue_unchanged_in_another_slot(pair: Pair) -> None:
     _, runner = pair
     first, again = sequence(pair, 0), sequence(pair, 2)
     expected = decode(runner, first, 5)
-    assert runner.write_cells(2, runner.read_cells(0), first.computed)
-    runner.remove(Removal(2, first.prompt - 1))
+    assert runner.cache.write(2, runner.cache.read(0), first.computed)
+    runner.cache.remove(Removal(2, first.prompt - 1))
     again.computed = first.prompt - 1
     assert decode(runner, again, 5) == expected
 
@@ -271,11 +271,11 @@ def test_cells_that_do_not_fit_leave_the_slot_empty(pair: Pair) -> None:
     _, runner = pair
     first = sequence(pair, 0)
     decode(runner, first, 1)
-    cells = runner.read_cells(0)
-    assert not runner.write_cells(2, cells, first.computed + 1)
-    assert not runner.write_cells(2, cells[: len(cells) // 2], first.computed)
-    assert not runner.write_cells(2, b"", 1)
-    assert runner.write_cells(2, cells, first.computed)
+    cells = runner.cache.read(0)
+    assert not runner.cache.write(2, cells, first.computed + 1)
+    assert not runner.cache.write(2, cells[: len(cells) // 2], first.computed)
+    assert not runner.cache.write(2, b"", 1)
+    assert runner.cache.write(2, cells, first.computed)
 
 
 def test_an_aborted_pass_computes_no_token_and_the_next_one_is_right(pair: Pair) -> None:
@@ -446,7 +446,7 @@ def serve(
             if isinstance(event, Text | Finished):
                 texts[at] += event.text
     for slot in range(SLOTS):
-        runner.remove(Removal(slot, 0))
+        runner.cache.remove(Removal(slot, 0))
     return {at: text for at, text in texts.items() if at not in leaving}
 
 
@@ -464,7 +464,7 @@ def test_draft_tokens_are_accepted_up_to_the_first_wrong_one(pair: Pair, accepte
     assert drawn == expected[1 : accepted + 2]
     drafting.tokens += drawn
     drafting.computed += len(drawn)
-    runner.remove(Removal(1, drafting.computed))
+    runner.cache.remove(Removal(1, drafting.computed))
     assert decode(runner, drafting, 3) == expected[accepted + 2 :][:3]
 
 

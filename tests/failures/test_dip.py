@@ -158,7 +158,7 @@ def test_a_prompt_does_not_move_for_a_cheaper_weight_pass() -> None:
     driver = Driver(FakeModel(slots=3, context=4096, cells_per_weight_pass=WALK))
     keys = [driver.add(letter * 1000, max_tokens=1000) for letter in "abc"]
     decode_all(driver)
-    before = driver.run.copied
+    before = driver.run.cache.copied
     for key in (keys[0], keys[2]):
         driver.cancel(key)
     for letter in "de":
@@ -166,7 +166,7 @@ def test_a_prompt_does_not_move_for_a_cheaper_weight_pass() -> None:
     driver.step()
     assert not driver.plans[-1].decode
     assert walks(driver.run.passes[-1]) == 2
-    assert driver.run.copied == before
+    assert driver.run.cache.copied == before
 
 
 def test_long_prompts_have_weight_passes_of_their_own_and_do_not_move_back_and_forth() -> None:
@@ -179,4 +179,4 @@ def test_long_prompts_have_weight_passes_of_their_own_and_do_not_move_back_and_f
         driver.step()
     passes = [chunks for chunks, plan in zip(driver.run.passes, driver.plans, strict=True) if not plan.decode]
     assert set(map(len, passes)) == {1}
-    assert driver.run.copied < WALK
+    assert driver.run.cache.copied < WALK

@@ -145,11 +145,11 @@ def test_saved_prefixes_are_freed_with_the_runner_and_before() -> None:
             steps.add(key, tuple(key + at for at in range(150)))
             steps.drain()
             known = {id(state()) for state in states}
-            states += [weakref.ref(state) for state in steps.runner._cells.saved.values() if id(state) not in known]
+            states += [weakref.ref(state) for state in steps.runner.cache.saved.values() if id(state) not in known]
         alive = [state for state in states if state() is not None]
         assert 1 < len(alive) < len(states), "there is room for some"
         assert steps.loop._metrics().stored_tokens > 0
-        assert sum(state.nbytes for state in steps.runner._cells.saved.values()) <= 250_000
+        assert sum(state.nbytes for state in steps.runner.cache.saved.values()) <= 250_000
     assert all(state() is None for state in states)
 
 

@@ -71,7 +71,7 @@ def test_a_text_goes_on_when_its_slot_is_full(keep: int, discard: int, *, specul
     assert isinstance(end, Finished)
     assert (end.tokens, end.cached) == (100, 0)
     assert end.discarded > 80
-    assert max(len(cells) for cells in run.run.cells.values()) < SIZE
+    assert max(len(cells) for cells in run.run.cache.cells.values()) < SIZE
 
 
 @pytest.mark.parametrize("discard", [0, 4])
@@ -126,7 +126,7 @@ def test_a_cancel_after_a_shift_frees_every_cell() -> None:
     end = run.last(key)
     assert isinstance(end, Released)
     assert 0 < end.freed < SIZE
-    assert not any(run.run.cells.values())
+    assert not any(run.run.cache.cells.values())
     assert run.scheduler.metrics().active_tokens == 0
 
 

@@ -71,7 +71,7 @@ class Engine(RuleBasedStateMachine):
         self.driver = Driver(
             model, runner, store_budget=store, rewinds=rewinds, on_disk=on_disk, ahead=ahead, key=self.driver.key
         )
-        self.driver.run.room = room
+        self.driver.run.cache.room = room
 
     @rule(
         target=keys,
@@ -144,12 +144,12 @@ class Engine(RuleBasedStateMachine):
     @rule(fails=st.booleans())
     def end_the_io(self, fails: bool) -> None:
         self.driver.deliver()
-        self.driver.run.files.fails = fails
+        self.driver.run.cache.files.fails = fails
 
     @rule()
-    @precondition(lambda self: self.driver.run.files.tokens)
+    @precondition(lambda self: self.driver.run.cache.files.tokens)
     def lose_a_file(self) -> None:
-        self.driver.run.files.delete(min(self.driver.run.files.tokens))
+        self.driver.run.cache.files.delete(min(self.driver.run.cache.files.tokens))
 
     @rule()
     def restart(self) -> None:
@@ -157,7 +157,7 @@ class Engine(RuleBasedStateMachine):
         self.finish()
         old = self.driver
         runner = FakeRunner(old.model, rewinds=old.rewinds)
-        runner.files = old.run.files
+        runner.cache.files = old.run.cache.files
         self.asked, self.cancelled = {}, set()
         self.driver = Driver(
             old.model,
@@ -187,7 +187,7 @@ class Engine(RuleBasedStateMachine):
             return
         for slot in self.driver.ledger.slots:
             known = slot.holder.tokens[: slot.holder.computed] if slot.holder else slot.cached
-            assert self.driver.run.cells.get(slot.seq_id, []) == known
+            assert self.driver.run.cache.cells.get(slot.seq_id, []) == known
 
     def teardown(self) -> None:
         self.finish()

@@ -223,7 +223,7 @@ def test_a_stop_string_ends_a_request_while_a_row_is_computed_in_vain() -> None:
     assert (end.reason, driver.text(1)) == (FinishReason.STOP, "kcjs")
     driver.drain()
     [slot] = [slot for slot in driver.ledger.slots if slot.cached]
-    assert driver.run.cells[slot.seq_id] == slot.cached == list(b"abkcjs")
+    assert driver.run.cache.cells[slot.seq_id] == slot.cached == list(b"abkcjs")
 
 
 def test_the_row_in_vain_ends_no_neighbour() -> None:

@@ -225,7 +225,7 @@ def test_a_cancelled_decode_has_no_row_in_any_later_pass_and_its_cells_go_first(
     assert isinstance(released, Released)
     assert (released.phase, released.tokens) == ("decode", 3)
     assert released.freed == len("gone") + 2
-    assert driver.run.cells[0] == []
+    assert driver.run.cache.cells[0] == []
     driver.drain()
     assert driver.text(stays) == alone("stays", max_tokens=9)
 
@@ -261,7 +261,7 @@ def test_a_release_is_sent_after_the_cells_of_an_ended_choice_are_dropped() -> N
     driver.cancel(key)
     assert not isinstance(driver.last(key), Released)
     driver.step()
-    assert driver.run.cells[0] == []
+    assert driver.run.cache.cells[0] == []
     assert isinstance(driver.last(key), Released)
 
 

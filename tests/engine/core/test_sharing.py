@@ -77,7 +77,7 @@ def test_a_prefix_in_use_by_a_running_neighbour_is_copied() -> None:
     while key not in driver.news or not isinstance(driver.last(key), Finished):
         driver.step()
     assert driver.scheduler.metrics().prompt_tokens - before == 3
-    assert driver.run.copied == len(PREFIX)
+    assert driver.run.cache.copied == len(PREFIX)
 
 
 def test_a_cancelled_computation_of_a_shared_prefix_is_continued_by_another_sequence() -> None:
@@ -102,7 +102,7 @@ def test_a_prefix_is_taken_from_a_leader_that_ended_before_its_slot_is_given_awa
     driver.add(PREFIX, n=2, max_tokens=1)
     driver.add("another", max_tokens=1)
     driver.drain()
-    assert driver.run.copied == len(PREFIX) - 1
+    assert driver.run.cache.copied == len(PREFIX) - 1
 
 
 def test_no_sequence_waits_for_a_prefix_where_parts_cannot_be_reused() -> None:
@@ -120,9 +120,9 @@ def test_copies_are_spread_over_passes() -> None:
     driver.add(long, n=16, max_tokens=1)
     copied = []
     while driver.scheduler.busy:
-        before = driver.run.copied
+        before = driver.run.cache.copied
         driver.step()
-        copied.append(driver.run.copied - before)
+        copied.append(driver.run.cache.copied - before)
     assert max(copied) <= COPIED_AT_ONCE + len(long)
     assert sum(copied) == 15 * (len(long) - 1)
 
@@ -133,7 +133,7 @@ def test_requests_without_prompt_cache_share_no_cells() -> None:
         driver.add(PREFIX, max_tokens=1, cache_prompt=False)
     driver.drain()
     assert computed(driver) == 3 * len(PREFIX)
-    assert driver.run.copied == 0
+    assert driver.run.cache.copied == 0
     assert driver.scheduler.metrics().cached_tokens == 0
 
 

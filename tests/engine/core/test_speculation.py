@@ -227,7 +227,7 @@ def test_cells_of_rejected_draft_tokens_are_dropped_before_the_next_pass() -> No
     made.add("begin", max_tokens=200, speculative=True)
     while made.scheduler.busy:
         made.step()
-        resident = sum(map(len, made.run.cells.values()))
+        resident = sum(map(len, made.run.cache.cells.values()))
         metrics = made.scheduler.metrics()
         assert resident - metrics.active_tokens - metrics.cached_tokens <= LENGTHS[-1]
     assert made.scheduler.metrics().accepted < made.scheduler.metrics().drafted
@@ -240,7 +240,7 @@ def test_a_request_cancelled_in_a_pass_with_drafts_releases_everything() -> None
         made.step()
     made.step(during=lambda: made.cancel(key))
     made.step()
-    assert made.run.cells[0] == []
+    assert made.run.cache.cells[0] == []
     assert made.scheduler.metrics().free == 4
 
 

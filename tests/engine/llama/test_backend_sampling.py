@@ -100,7 +100,7 @@ def clean(runners: tuple[LlamaRunner, LlamaRunner], monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(best_tokens, "PATIENCE", PATIENCE)
     for runner in runners:
         for seq_id in range(SLOTS):
-            runner.remove(Removal(seq_id, 0))
+            runner.cache.remove(Removal(seq_id, 0))
         runner.arm()
     attach(runners[0])
 
@@ -209,7 +209,7 @@ def test_draft_tokens_are_compared_with_draws_from_the_best(
 ) -> None:
     (expected,), _ = generate(runners[1], 8, sequence(0, sampling))
     runner, drafted = runners[0], sequence(0, sampling)
-    runner.remove(Removal(0, 0))
+    runner.cache.remove(Removal(0, 0))
     step(runner, drafted)
     guess = (*expected[1:5], (expected[5] + 1) % 512, 5, 5)
     result = step(runner, drafted, sequence(1), draft=guess)

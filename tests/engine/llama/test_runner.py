@@ -61,7 +61,7 @@ def shared(model: LlamaModel) -> Iterator[LlamaRunner]:
 def runner(shared: LlamaRunner) -> LlamaRunner:
     """Return a runner without cells and without a pending abort."""
     for seq_id in range(SLOTS):
-        shared.remove(Removal(seq_id, 0))
+        shared.cache.remove(Removal(seq_id, 0))
     shared.arm()
     return shared
 
@@ -129,7 +129,7 @@ def test_every_slot_draws_in_one_prompt_pass_of_unequal_chunks(runner: LlamaRunn
     alone = []
     for length in lengths:
         alone.append(generate(runner, sequence(1, prompt(length, length)), 6))
-        runner.remove(Removal(1, 0))
+        runner.cache.remove(Removal(1, 0))
     together = [sequence(seq_id, prompt(length, length)) for seq_id, length in enumerate(lengths)]
     for _ in range(6):
         compute(runner, *((s, s.pending) for s in together))
@@ -165,7 +165,7 @@ def test_a_step_is_computed_one_weight_pass_after_the_other_if_it_cannot_be_abor
     drawn, counted = [], []
     for one in (flat, unstoppable, runner):
         for seq_id in range(len(lengths)):
-            one.remove(Removal(seq_id, 0))
+            one.cache.remove(Removal(seq_id, 0))
         batches = record_batches(monkeypatch, one)
         together = [sequence(seq_id, prompt(length, length)) for seq_id, length in enumerate(lengths)]
         for _ in range(3):
@@ -182,7 +182,7 @@ def test_only_the_first_weight_pass_may_find_no_room(
     unstoppable: LlamaRunner, monkeypatch: pytest.MonkeyPatch, full: int
 ) -> None:
     for seq_id in range(SLOTS):
-        unstoppable.remove(Removal(seq_id, 0))
+        unstoppable.cache.remove(Removal(seq_id, 0))
     unstoppable.arm()
     outcomes = iter([Outcome.DONE] * full + [Outcome.NO_ROOM])
     decode = unstoppable._context.decode
@@ -201,7 +201,7 @@ def test_an_abort_between_two_weight_passes_leaves_nothing_computed(
     unstoppable: LlamaRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for seq_id in range(SLOTS):
-        unstoppable.remove(Removal(seq_id, 0))
+        unstoppable.cache.remove(Removal(seq_id, 0))
     batches = record_batches(monkeypatch, unstoppable, unstoppable.abort)
     together = [sequence(seq_id, prompt(length)) for seq_id, length in enumerate((40, 7, 9))]
     result = unstoppable.run(plan(*((s, s.pending) for s in together)))
@@ -339,10 +339,10 @@ def record_batches(
 def test_the_size_of_saved_cells_is_known_in_advance(runner: LlamaRunner, cells: int) -> None:
     size = runner.probe().whole
     compute(runner, (sequence(1, prompt(cells)), cells))
-    assert runner.save(Save(1, 1))
-    assert runner._cells.saved[1].nbytes == size.of(cells)
-    runner.forget(Forget(1))
-    assert not runner._cells.saved
+    assert runner.cache.save(Save(1, 1))
+    assert runner.cache.saved[1].nbytes == size.of(cells)
+    runner.cache.forget(Forget(1))
+    assert not runner.cache.saved
 
 
 def no_memory(*_arguments: object) -> None:
@@ -362,12 +362,12 @@ def test_without_memory_for_its_cells_a_sequence_is_not_saved_and_goes_on(
     begun = generate(runner, goes_on, 2)
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fail)
-        runner.save(Save(1, 1))  # perhaps into memory prepared before
-        runner.forget(Forget(1))
-        assert not runner.save(Save(2, 1))
-    assert not runner._cells.saved
-    assert runner.save(Save(3, 1))
-    runner.forget(Forget(3))
+        runner.cache.save(Save(1, 1))  # perhaps into memory prepared before
+        runner.cache.forget(Forget(1))
+        assert not runner.cache.save(Save(2, 1))
+    assert not runner.cache.saved
+    assert runner.cache.save(Save(3, 1))
+    runner.cache.forget(Forget(3))
     assert generate(runner, goes_on, 2) == expected
     assert begun == expected[:2]
 
@@ -377,7 +377,7 @@ def test_sampled_sequences_in_one_pass_get_the_same_tokens_as_alone(runner: Llam
     alone = []
     for seq_id in range(SLOTS):
         alone.append(generate(runner, sequence(0, prompt(30), sampling, seed=seq_id), 12))
-        runner.remove(Removal(0, 0))
+        runner.cache.remove(Removal(0, 0))
     together = [sequence(seq_id, prompt(30), sampling, seed=seq_id) for seq_id in range(SLOTS)]
     for _ in range(12):
         compute(runner, *((s, s.pending) for s in together))
@@ -395,9 +395,9 @@ def test_a_token_has_its_bytes_and_its_end_flag(runner: LlamaRunner, model: Llam
 def test_removing_frees_cells_from_a_position_on(runner: LlamaRunner) -> None:
     compute(runner, (sequence(0, prompt(50)), 50), (sequence(1, prompt(20)), 20))
     assert (last_cell(runner, 0), last_cell(runner, 1)) == (49, 19)
-    runner.remove(Removal(0, 30))
+    runner.cache.remove(Removal(0, 30))
     assert (last_cell(runner, 0), last_cell(runner, 1)) == (29, 19)
-    runner.remove(Removal(0, 0))
+    runner.cache.remove(Removal(0, 0))
     assert (last_cell(runner, 0), last_cell(runner, 1)) == (-1, 19)
 
 
@@ -461,7 +461,7 @@ def test_an_abort_amid_any_physical_batch_is_repaired(
     monkeypatch.setattr(context, "AbortFlag", lambda: flag)
     with LlamaRunner(model, config()) as runner:
         expected_neighbour = generate(runner, sequence(0, prompt(30)), 10)
-        runner.remove(Removal(0, 0))
+        runner.cache.remove(Removal(0, 0))
         neighbour, long, uncut = sequence(0, prompt(30)), sequence(1, prompt(LONG)), sequence(2, prompt(LONG))
         generate(runner, neighbour, 5)
         compute(runner, (long, 100), (uncut, 100))
@@ -558,7 +558,7 @@ def test_a_sampler_that_cannot_be_made_fails_one_row(runner: LlamaRunner, caplog
 
 def test_biases_and_penalties_of_one_row_do_not_reach_another(runner: LlamaRunner) -> None:
     plain = generate(runner, sequence(0, prompt(20)), 10)
-    runner.remove(Removal(0, 0))
+    runner.cache.remove(Removal(0, 0))
     biased = Sampling(temperature=0.0, logit_bias=((plain[0], -100.0),), frequency_penalty=2.0)
     first, second = sequence(0, prompt(20), biased), sequence(1, prompt(20))
     for _ in range(10):
@@ -625,7 +625,7 @@ def test_a_prompts_scores_are_those_of_each_prefix(runner: LlamaRunner, chunks: 
         (draw,) = compute(runner, (sequence(0, tokens[:length], logprobs=2), length))
         assert isinstance(draw, Token)
         alone.append((log_softmax(runner._context.logits(1)[0])[tokens[length]], draw.top))
-        runner.remove(Removal(0, 0))
+        runner.cache.remove(Removal(0, 0))
     found = scores(runner, sequence(1, tokens, logprobs=2), *chunks)
     assert [score for score, _ in found] == pytest.approx([score for score, _ in alone], abs=1e-3)
     assert [[one.id for one in top] for _, top in found] == [[one.id for one in top] for _, top in alone]
@@ -644,7 +644,7 @@ def test_a_pass_gives_its_maximum_of_scores_beside_a_row_per_slot(runner: LlamaR
 def test_grammars_of_several_rows_constrain_only_their_own(runner: LlamaRunner, model: LlamaModel) -> None:
     free = sequence(0, prompt(20))
     expected = generate(runner, free, 6)
-    runner.remove(Removal(0, 0))
+    runner.cache.remove(Removal(0, 0))
     regexes = (r"\d{5}", "(ab|ba){3}")
     kept = [
         sequence(at + 1, prompt(20), grammar=model.compile(Grammar(GrammarKind.REGEX, regex)))

@@ -268,7 +268,7 @@ def test_a_failing_lane_fails_only_its_own_requests(broken: str) -> None:
     assert failed == {broken}
     metrics = engine.metrics()
     assert (metrics.active_tokens, metrics.held, metrics.embedding_waiting) == (0, 0, 0)
-    assert not any(engine.runner.cells.values())
+    assert not any(engine.runner.cache.cells.values())
     assert engine.embedder.cells == {}
     engine.runner.on_pass, engine.embedder.on_pass, engine.errands.on_pass = noted
     again = engine.generate(), engine.embed(), engine.send()
@@ -520,7 +520,7 @@ def test_work_for_a_slot_sleeps_while_its_sequence_waits_for_a_file(
     earlier.drain()
     model = FakeModel(slots=2, context=2048)
     runner = FakeRunner(model)
-    runner.files = earlier.run.files
+    runner.cache.files = earlier.run.cache.files
     driver = Driver(model, runner, store_budget=10**6, on_disk=True)
     lane = GenerationLane(driver.scheduler, runner, model, None)
     loop = StepLoop([lane], lambda _news, _metrics: None, Progress())

@@ -152,7 +152,7 @@ def test_work_waits_for_the_slot_and_can_be_cancelled(client: Client, gate: Gate
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_cancel_during_the_work_leaves_the_engine_as_it_is(client: Client, tmp_path: Path, saves: bool) -> None:
     generated(client, 1, slot=0)
-    read, cancelled = client.runner.read_cells, threading.Event()
+    read, cancelled = client.runner.cache.read, threading.Event()
 
     def read_cancelled(seq_id: int) -> bytes:
         client.worker.receive(CancelQuery(5))
@@ -161,7 +161,7 @@ def test_a_cancel_during_the_work_leaves_the_engine_as_it_is(client: Client, tmp
             return read(seq_id)
         raise RequestError("no cells", code="file_error", param="filename")
 
-    client.runner.read_cells = read_cancelled  # type: ignore[method-assign]
+    client.runner.cache.read = read_cancelled  # type: ignore[method-assign]
     ask(client, KeepSlot(SAVE, 0, str(tmp_path / "cancelled")), 5)
     assert cancelled.wait(GUARD)  # the next query has a thread of its own
     assert kept(client, ERASE, 0).tokens > 0
@@ -178,7 +178,7 @@ def test_cells_without_memory_fail_their_query_alone(
 
     generated(client, 1, slot=0)
     kept(client, SAVE, 0, tmp_path / "slot")
-    monkeypatch.setattr(client.runner, "read_cells", raise_memory_error)
+    monkeypatch.setattr(client.runner.cache, "read", raise_memory_error)
     monkeypatch.setattr(Path, "read_bytes", raise_memory_error)
     assert failed(client, action, 0, tmp_path / "slot").code == "engine_failed"
     assert generated(client, 2).cached == len(PROMPT) - 1

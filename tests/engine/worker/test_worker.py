@@ -133,14 +133,14 @@ def test_a_cancel_heard_between_plan_and_pass_has_no_row_in_it(client: Client) -
     while len(client.runner.passes[-1]) < 3:
         gate.let_through()
         gate.wait()
-    remove = client.runner.remove
+    remove = client.runner.cache.remove
 
     def hear_another(removal: Removal) -> None:
-        client.runner.remove = remove  # type: ignore[method-assign]
+        client.runner.cache.remove = remove  # type: ignore[method-assign]
         remove(removal)
         client.worker.receive(Cancel(2))
 
-    client.runner.remove = hear_another  # type: ignore[method-assign]
+    client.runner.cache.remove = hear_another  # type: ignore[method-assign]
     passes = len(client.runner.passes)
     client.worker.receive(Cancel(3))
     gate.open()
@@ -251,7 +251,7 @@ def test_a_prefix_outlives_its_slot_where_there_is_memory_to_save_it(room: int, 
             return replace(super().load(*arguments), store=PrefixStore(10**6, bytes_of))
 
     client = Storing(model=FakeModel(slots=1)).loaded()
-    client.runner.room = room
+    client.runner.cache.room = room
     for key, prompt in enumerate(("x" * 300, "y" * 300, "x" * 300)):
         client.generate(key, prompt, max_tokens=1)
         finished = client.event(key, Finished)

@@ -188,7 +188,7 @@ def test_checkpoints_count_in_the_budget_and_the_oldest_goes_first() -> None:
 
 def test_a_checkpoint_without_memory_to_save_it_is_done_without(kind: dict[str, bool]) -> None:
     driver = driven(kind)
-    driver.run.room = 0
+    driver.run.cache.room = 0
     chat = Chat(messages=[words(1)])
     chat.messages += [ask(driver, chat)[0], words(2)]
     ask(driver, chat)

@@ -30,8 +30,8 @@ def driven(
 def restarted(old: Driver) -> Driver:
     """Return an engine that has only the files of another one, which was killed."""
     runner = FakeRunner(old.model, rewinds=old.rewinds)
-    runner.files.tokens, runner.files.known = old.run.files.tokens, old.run.files.known
-    runner.files.computed_by = old.run.files.computed_by
+    runner.cache.files.tokens, runner.cache.files.known = old.run.cache.files.tokens, old.run.cache.files.known
+    runner.cache.files.computed_by = old.run.cache.files.computed_by
     return Driver(old.model, runner, store_budget=old.store_budget, rewinds=old.rewinds, on_disk=True)
 
 
@@ -75,7 +75,7 @@ def test_requests_with_the_same_beginning_wait_for_one_read() -> None:
         driver.add(LONG + letter * 20, max_tokens=1)
     while driver.scheduler.busy:
         driver.step()
-    assert len(driver.run.files.reports) == 1  # both wait, and the loop sleeps
+    assert len(driver.run.cache.files.reports) == 1  # both wait, and the loop sleeps
     driver.drain()
     assert driver.scheduler.metrics().computed_prompt_tokens == 2 * 20
 
@@ -129,17 +129,17 @@ def test_a_prompt_whose_file_cannot_be_read_is_computed(lost: bool) -> None:
     computed(driver, LONG)
     driver = restarted(driver)
     if lost:
-        driver.run.files.tokens.clear()
-    driver.run.files.fails = not lost
+        driver.run.cache.files.tokens.clear()
+    driver.run.cache.files.fails = not lost
     assert computed(driver, LONG) == len(LONG)
     assert driver.scheduler.metrics().stored_tokens == 0
 
 
 def test_failed_writes_are_tried_again_with_the_next_request() -> None:
     driver = driven()
-    driver.run.files.fails = True
+    driver.run.cache.files.fails = True
     computed(driver, LONG)
-    driver.run.files.fails = False
+    driver.run.cache.files.fails = False
     computed(driver, "other")
     assert computed(restarted(driver), LONG) == 1
 
@@ -154,16 +154,16 @@ def test_cells_are_written_when_their_slot_is_overwritten_by_a_busy_engine() -> 
         driver.step()
         driver.deliver()
     assert driver.scheduler.metrics().held
-    assert [file.prefix.tokens[: len(LONG)] for file in driver.run.files.known.values()] == [list(LONG.encode())]
+    assert [file.prefix.tokens[: len(LONG)] for file in driver.run.cache.files.known.values()] == [list(LONG.encode())]
 
 
 def test_a_longer_prefix_replaces_the_file_of_a_shorter_one() -> None:
     driver = driven()
     computed(driver, LONG)
-    (shorter,) = driver.run.files.known
+    (shorter,) = driver.run.cache.files.known
     computed(driver, LONG * 2)
     assert shorter not in driver.files
-    assert [file.size for file in driver.run.files.known.values()] == [len(LONG) * 2]
+    assert [file.size for file in driver.run.cache.files.known.values()] == [len(LONG) * 2]
 
 
 def test_a_conversation_is_written_again_only_after_it_has_grown() -> None:
@@ -172,7 +172,7 @@ def test_a_conversation_is_written_again_only_after_it_has_grown() -> None:
     for turn in range(40):
         text += words(turn, 60)
         computed(driver, text)
-    assert driver.run.files.written < (GROWTH + 2) * len(text)
+    assert driver.run.cache.files.written < (GROWTH + 2) * len(text)
 
 
 def test_short_prompts_and_private_ones_are_not_written() -> None:
@@ -180,14 +180,14 @@ def test_short_prompts_and_private_ones_are_not_written() -> None:
     computed(driver, words(0, WORTH_WRITING - 1))
     driver.add(LONG, max_tokens=1, cache_prompt=False)
     driver.drain()
-    assert not driver.run.files.tokens
+    assert not driver.run.cache.files.tokens
 
 
 def test_partitions_share_no_file_and_their_names_are_hashed() -> None:
     driver = driven()
     driver.add(LONG, max_tokens=1, cache_partition="secret")
     driver.drain()
-    [file] = driver.run.files.known.values()
+    [file] = driver.run.cache.files.known.values()
     assert "secret" not in file.name
     assert "secret" not in str(file.prefix.partition)
     assert computed(restarted(driver), LONG) == len(LONG)
@@ -201,10 +201,10 @@ def test_without_room_in_host_memory_no_file_is_read() -> None:
 
 def test_a_file_that_was_removed_for_others_is_not_read() -> None:
     driver = driven()
-    driver.run.files.room = 4 * WORTH_WRITING
+    driver.run.cache.files.room = 4 * WORTH_WRITING
     first, second = words(0, 3 * WORTH_WRITING), words(1, 3 * WORTH_WRITING)
     computed(driver, first)
-    (name,) = driver.run.files.known
+    (name,) = driver.run.cache.files.known
     assert name in driver.files
     computed(driver, second)
     assert name not in driver.files
@@ -225,13 +225,13 @@ def test_a_prefix_longer_than_a_slot_is_neither_used_nor_written() -> None:
 @pytest.mark.parametrize("kind", [TRIMS, *KINDS.values()], ids=["trims", *KINDS])
 def test_an_idle_engine_does_not_write_slots_in_turns_where_the_disk_has_no_room(kind: dict[str, bool]) -> None:
     driver = driven(kind, slots=3)
-    driver.run.files.room = 4 * WORTH_WRITING
+    driver.run.cache.files.room = 4 * WORTH_WRITING
     for seed in range(3):
         computed(driver, words(seed, 3 * WORTH_WRITING))
-    written = driver.run.files.written
+    written = driver.run.cache.files.written
     assert written < 3 * 3 * 4 * WORTH_WRITING
     computed(driver, words(3, 3 * WORTH_WRITING))
-    assert driver.run.files.written > written, "the next request is written"
+    assert driver.run.cache.files.written > written, "the next request is written"
 
 
 def test_an_idle_engine_writes_one_prefix_after_another() -> None:
@@ -244,7 +244,7 @@ def test_an_idle_engine_writes_one_prefix_after_another() -> None:
     for _ in range(3):
         driver.step()
         driver.step()
-        written.append(len(driver.run.files.reports))
+        written.append(len(driver.run.cache.files.reports))
         driver.deliver()
     assert written == [1, 1, 0]
 

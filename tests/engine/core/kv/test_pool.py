@@ -108,7 +108,7 @@ def test_requests_with_a_common_prefix_need_its_cells_once() -> None:
     assert driver.ledger.held == 4
     driver.drain()
     assert driver.scheduler.metrics().preempted == 0
-    assert driver.run.copied == 0
+    assert driver.run.cache.copied == 0
 
 
 def test_the_youngest_gives_way_when_sequences_grow_beyond_the_pool() -> None:

@@ -88,7 +88,7 @@ def test_many_requests_over_one_prefix_compute_it_once_and_not_again_from_the_st
         bar = 1.1 * (len(PREFIX) + sum(map(len, endings)))
         assert ask_at_once(driver, [PREFIX + ending for ending in endings]) <= bar - round_ * len(PREFIX)
         crowd_out(driver)
-        assert sum(bytes(tokens).startswith(PREFIX.encode()) for tokens in driver.run.saved.values()) == 1
+        assert sum(bytes(tokens).startswith(PREFIX.encode()) for tokens in driver.run.cache.saved.values()) == 1
 
 
 def test_a_longer_prefix_supersedes_its_own_prefixes() -> None:
@@ -143,7 +143,7 @@ def test_a_store_of_no_bytes_stores_no_prefix() -> None:
     driver = driven(1, 0)
     ask(driver, PREFIX, other(1))
     assert ask(driver, PREFIX) == 512
-    assert not driver.run.saved
+    assert not driver.run.cache.saved
 
 
 def test_a_cancelled_request_leaves_no_cells_and_its_restored_prefix_stays_stored() -> None:
@@ -188,7 +188,7 @@ def test_partitions_do_not_wait_for_each_others_prompts() -> None:
         driver.add(PREFIX, max_tokens=1, cache_partition=partition)
     driver.drain()
     assert computed(driver) == 2 * (512 + 1)
-    assert driver.run.copied == 2 * 511
+    assert driver.run.cache.copied == 2 * 511
 
 
 def test_a_private_prompt_is_not_stored() -> None:
@@ -202,7 +202,7 @@ def test_a_private_prompt_is_not_stored() -> None:
 
 def test_a_prefix_without_memory_to_save_it_is_computed_again() -> None:
     driver = driven(1)
-    driver.run.room = 300
+    driver.run.cache.room = 300
     ask(driver, PREFIX, other(1), PREFIX)
     assert stored(driver) == [204]
     assert driver.scheduler.metrics().saved_tokens == 204
@@ -212,7 +212,7 @@ def test_a_prefix_without_memory_to_save_it_is_computed_again() -> None:
 def test_a_prefix_that_is_just_being_saved_is_waited_for() -> None:
     for room, computes in ((ROOM, 1), (0, 512)):
         driver = driven(2)
-        driver.run.room = room
+        driver.run.cache.room = room
         ask(driver, PREFIX, other(1))
         assert [slot.size for slot in driver.ledger.slots] == [512, 204]
         assert ask_at_once(driver, [other(2), PREFIX]) == 204 + computes
@@ -225,11 +225,11 @@ def test_saves_are_spread_over_passes_and_starve_no_request() -> None:
     keys = [driver.add(other(number, 1000), max_tokens=1) for number in range(16, 32)]
     copied = []
     while driver.scheduler.busy:
-        before = driver.run.copied
+        before = driver.run.cache.copied
         driver.step()
-        copied.append(driver.run.copied - before)
+        copied.append(driver.run.cache.copied - before)
     assert max(copied) <= COPIED_AT_ONCE + 1004
-    assert sum(map(len, driver.run.saved.values())) == 16 * 1004
+    assert sum(map(len, driver.run.cache.saved.values())) == 16 * 1004
     assert all(isinstance(driver.last(key), Finished) for key in keys)
 
 
@@ -279,7 +279,7 @@ def test_random_conversations_have_right_cells_and_counted_bytes(
 ) -> None:
     model = FakeModel(slots=3, context=512, can_trim=can_trim)
     driver = Driver(model, FakeRunner(model, capacity=capacity), store_budget=budget, ahead=ahead)
-    driver.run.room = room
+    driver.run.cache.room = room
     crowd = Crowd(driver, seed=budget + room)
     for _ in range(600):
         crowd.step()

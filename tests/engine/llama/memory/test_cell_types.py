@@ -128,7 +128,7 @@ def probe(path: Path, keys: KVType, values: KVType, *, flash: bool | None, shift
             sequence.enter(State.RUNNING)
             plan = StepPlan((Chunk(sequence, 3, sample=False),), decode=False)
             assert runner.run(plan).outcome is Outcome.DONE
-            runner.shift(Shift(0, 1, 1))
+            runner.cache.shift(Shift(0, 1, 1))
     return settings
 
 
