@@ -84,13 +84,10 @@ class ModelTraits:
 class Model(Protocol):
     """A model's vocabulary and limits. Every method may be called from any thread."""
 
-    @property
-    def info(self) -> ModelInfo:
-        """The description of the model."""
-
-    @property
-    def traits(self) -> ModelTraits:
-        """The traits that decide how its steps are planned."""
+    info: ModelInfo
+    """The description of the model."""
+    traits: ModelTraits
+    """The traits that decide how its steps are planned."""
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
         """Return the token ids of a text. May take long.

@@ -154,7 +154,7 @@ class Drawer:
         made = self._tokens[special].get(token)
         if made is None:
             piece = self._model.piece(token, special=special)
-            made = self._tokens[special][token] = Token(token, piece, self._model.ends(token))
+            made = self._tokens[special][token] = Token(token, piece, token in self._shared.end_tokens)
         return made
 
     def _score(self, logprobs: LogProbs, token: int, count: int) -> Score:

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Self
 
 import llama_cpp
+from typing_extensions import override
 
 from engine.config import EngineConfig
 from engine.core.drafts.speculation import LENGTHS
-from engine.core.model import WORTH_COPYING, ModelTraits
-from engine.info import ModelInfo
+from engine.core.model import WORTH_COPYING, Model, ModelTraits
 from engine.llama import devices, metadata
 from engine.llama.adapters.control_vectors import ControlVector
 from engine.llama.adapters.lora import LoraAdapters
@@ -46,13 +46,9 @@ _SHORT_DRAFT = 3
 the others gain."""
 
 
-class LlamaModel:
+class LlamaModel(Model):
     """Owns the C model and frees it once. Any thread may use it, except for `close`."""
 
-    info: ModelInfo
-    """The description of the model."""
-    traits: ModelTraits
-    """The traits that decide how its steps are planned."""
     attention: Attention
     """The attention implementation to use."""
     memory: MemoryPlan
@@ -239,86 +235,40 @@ class LlamaModel:
         """The ids that end a generation."""
         return self._tokenizer.end_tokens
 
+    @override
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
-        """Return the token ids of a text. May take long.
-
-        Args:
-            text: the text.
-            special: whether the names of control tokens in it become these tokens.
-            begin: whether the model's beginning-of-sequence token is added, unless the text begins with its name.
-        """
         return self._tokenizer.tokenize(text, special=special, begin=begin)
 
+    @override
     def tokenize_parts(self, prompt: PromptText, *, begin: bool = True) -> list[int]:
-        """Return the token ids of a text with plain parts. May take long.
-
-        Args:
-            prompt: the text. Names of control tokens become these tokens, except where it is plain.
-            begin: as in `tokenize`.
-        """
         return self._tokenizer.tokenize_parts(prompt, begin=begin)
 
+    @override
     def tokenize_pair(self, query: str, document: str) -> list[int]:
-        """Return the token ids of a query and a document for a model that ranks. May take long."""
         return self._pairs.tokenize(query, document)
 
     @cached_property
     def _pairs(self) -> PairPrompt:
         return PairPrompt(self._tokenizer, metadata.rank_template(self.handle))
 
+    @override
     def infill(self, prefix: str, suffix: str) -> list[int]:
-        """Return the token ids of a fill-in-the-middle prompt. May take long.
-
-        Raises:
-            RequestError: the model has no tokens for it (param `suffix`).
-        """
         return self._tokenizer.infill(prefix, suffix)
 
+    @override
     def piece(self, token: int, *, special: bool = False) -> bytes:
-        """Return the bytes of a token, which may be a part of a character.
-
-        A control token returns its name if `special`, else no bytes.
-
-        Raises:
-            ValueError: the id is out of range.
-        """
         return self._tokenizer.piece(token, special=special)
 
-    def ends(self, token: int) -> bool:
-        """Return whether a token ends the generation.
-
-        Raises:
-            ValueError: the id is out of range.
-        """
-        self.check(token)
-        return token in self.end_tokens
-
-    def check(self, token: int) -> None:
-        """Check a token id, because llama.cpp would end the process.
-
-        Raises:
-            ValueError: the id is out of range.
-        """
-        self._tokenizer.check(token)
-
+    @override
     def compiled(self, grammar: Grammar) -> CompiledGrammar | None:
-        """Return a grammar if it is compiled already. Fast.
-
-        Raises:
-            RequestError: `compile` raised it for this grammar.
-        """
         return self._grammars.compiled(grammar)
 
+    @override
     def compile(self, grammar: Grammar) -> CompiledGrammar:
-        """Compile a grammar. May take long; the first call takes a second more.
-
-        Raises:
-            RequestError: the compiler's message (param `grammar`).
-        """
         return self._grammars.compile(grammar)
 
+    @override
     def prepare(self, sampling: Sampling) -> None:
-        """Make slow samplers in advance, so that the first draw does not delay other sequences."""
         self.dry.prepare(sampling)
 
 

@@ -191,20 +191,12 @@ class Tokenizer:
         Raises:
             ValueError: the id is out of range.
         """
-        self.check(token)
+        if not 0 <= token < self.size:  # llama.cpp would end the process
+            raise ValueError(f"token id {token} is out of range: this model has ids 0 to {self.size - 1}")
         piece = self._pieces[special][token]
         if piece is None:
             piece = self._pieces[special][token] = self._read_piece(token, special=special)
         return piece
-
-    def check(self, token: int) -> None:
-        """Check a token id, because llama.cpp would end the process.
-
-        Raises:
-            ValueError: the id is out of range.
-        """
-        if not 0 <= token < self.size:
-            raise ValueError(f"token id {token} is out of range: this model has ids 0 to {self.size - 1}")
 
     def _steers(self, token: int) -> bool:
         attributes = self._attributes[token]

@@ -389,7 +389,7 @@ def test_a_token_has_its_bytes_and_its_end_flag(runner: LlamaRunner, model: Llam
     (draw,) = compute(runner, (sequence(0, prompt(5)), 5))
     assert isinstance(draw, Token)
     assert draw.piece == model.piece(draw.id)
-    assert draw.ends == model.ends(draw.id)
+    assert draw.ends == (draw.id in model.end_tokens)
 
 
 def test_removing_frees_cells_from_a_position_on(runner: LlamaRunner) -> None:
