@@ -98,6 +98,11 @@ class Device:
         """Free bytes."""
         return _device_memory(self.handle)[0]
 
+    @property
+    def memory(self) -> int:
+        """Bytes in total."""
+        return _device_memory(self.handle)[1]
+
 
 def all_devices() -> list[Device]:
     """Return the devices of this build of llama.cpp on this machine."""

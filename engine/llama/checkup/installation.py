@@ -14,12 +14,9 @@ from llama_cpp._ggml import libggml  # the bindings do not wrap these functions
 from engine.checkup import BuildReport, DeviceReport, InstallationReport, MachineReport
 from engine.llama.cpu.properties import gains_by_repacking, usable_cores
 from engine.llama.cpu.quota import cpu_quota
-from engine.llama.devices import available_memory
+from engine.llama.devices import Device, all_devices, available_memory
 
 _CPU_INFO = Path("/proc/cpuinfo")
-_GPUS = {1, 2}
-"""Types of devices that are GPUs, discrete or integrated: enum ggml_backend_dev_type, ggml-backend.h."""
-_TEXTS = ("ggml_backend_dev_name", "ggml_backend_dev_description")
 
 
 def examine_installation() -> InstallationReport:
@@ -56,7 +53,7 @@ def _build() -> BuildReport:
         ggml=f"{_text('ggml_version')} ({_text('ggml_commit')})",
         features=frozenset(re.findall(r"(\w+) = 1\b", llama_cpp.llama_print_system_info().decode())),
         offloads=bool(llama_cpp.llama_supports_gpu_offload()),
-        devices=tuple(_devices()),
+        devices=tuple(_report(device) for device in all_devices() if device.offloads),
         repacks=gains_by_repacking(),
     )
 
@@ -67,16 +64,5 @@ def _text(function: str) -> str:
     return str(call().decode())
 
 
-def _devices() -> list[DeviceReport]:
-    for function in _TEXTS:
-        getattr(libggml, function).argtypes = [ctypes.c_void_p]
-        getattr(libggml, function).restype = ctypes.c_char_p
-    devices = [libggml.ggml_backend_dev_get(at) for at in range(libggml.ggml_backend_dev_count())]
-    return [_device(device) for device in devices if libggml.ggml_backend_dev_type(device) in _GPUS]
-
-
-def _device(device: int) -> DeviceReport:
-    free, memory = ctypes.c_size_t(), ctypes.c_size_t()
-    libggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(memory))
-    name, description = (getattr(libggml, function)(device).decode(errors="replace") for function in _TEXTS)
-    return DeviceReport(name=name, description=description, free=free.value, memory=memory.value)
+def _report(device: Device) -> DeviceReport:
+    return DeviceReport(name=device.name, description=device.description, free=device.free, memory=device.memory)
