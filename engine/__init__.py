@@ -29,6 +29,7 @@ from engine.events import (
     TokenRun,
 )
 from engine.info import EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, SlotInfo
+from engine.prompt import Infill, Prompt, PromptText, TextPrompt, all_plain, text_of
 from engine.request import (
     MOST_GRAMMAR_CHARACTERS,
     EmbeddingInput,
@@ -36,18 +37,12 @@ from engine.request import (
     GenerationRequest,
     Grammar,
     GrammarKind,
-    Infill,
-    Prompt,
-    PromptText,
     Ranking,
     Reasoning,
     Sampling,
     SlotAction,
-    TextPrompt,
     adapter_set,
-    all_plain,
     strict_schema,
-    text_of,
 )
 
 __all__ = [

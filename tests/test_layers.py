@@ -23,6 +23,7 @@ VOCABULARY = {
         "engine.hardware",
         "engine.host_memory",
         "engine.logs",
+        "engine.prompt",
         "engine.request",
     ),
 }
@@ -55,6 +56,7 @@ RULES: dict[str, set[str]] = {
     **dict.fromkeys(VOCABULARY, VOCABULARY),
     "engine.events": {*VOCABULARY, "msgspec"},
     "engine.info": {"msgspec"},
+    "engine.prompt": {"msgspec"},
     "engine.request": {*VOCABULARY, "msgspec"},
     "engine.logs": {*VOCABULARY, "typing_extensions"},
     "engine": {"engine"},

@@ -20,6 +20,7 @@ from engine.client.supervisor import Supervisor
 from engine.errors import Busy, EngineFault, LoadError, Unavailable
 from engine.events import EmbeddingResult, TokenRun
 from engine.info import EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, SlotInfo
+from engine.prompt import TextPrompt
 from engine.protocol.messages import (
     Detokenize,
     Inspect,
@@ -29,7 +30,7 @@ from engine.protocol.messages import (
     Tokenize,
     Tokenized,
 )
-from engine.request import EmbeddingRequest, GenerationRequest, Request, SlotAction, TextPrompt
+from engine.request import EmbeddingRequest, GenerationRequest, Request, SlotAction
 
 logger = logging.getLogger("engine.client")
 

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from engine.core.budget import LARGEST
 from engine.info import ModelInfo
-from engine.request import Grammar, PromptText, Sampling
+from engine.prompt import PromptText
+from engine.request import Grammar, Sampling
 
 CELLS_PER_TOKEN = 64
 """Cells that a CPU copies in its memory in the time of computing one token."""

@@ -32,7 +32,8 @@ from engine.llama.memory.parameters import largest_step
 from engine.llama.memory.plan import MemoryPlan, Room, cells_per_weight_pass, find_rooms, plan_memory
 from engine.llama.memory.simulation import Simulation
 from engine.llama.tokenizer import Tokenizer
-from engine.request import Grammar, PromptText, Sampling
+from engine.prompt import PromptText
+from engine.request import Grammar, Sampling
 from engine.sampling.dry import DryTemplates
 from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 import llama_cpp
 
 from engine.errors import RequestError
-from engine.request import PromptText
+from engine.prompt import PromptText
 
 _PIECE_BYTES = 64
 _USER_DEFINED: int = llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED

@@ -12,7 +12,8 @@ from msgspec import Struct
 from engine.config import EngineConfig
 from engine.events import Event, TokenRun
 from engine.info import EngineMetrics, HeldPrefix, ModelInfo, SlotInfo
-from engine.request import EmbeddingRequest, GenerationRequest, SlotAction, TextPrompt
+from engine.prompt import TextPrompt
+from engine.request import EmbeddingRequest, GenerationRequest, SlotAction
 
 AnswerT = TypeVar("AnswerT")
 

@@ -11,7 +11,8 @@ from engine.core.token import Score
 from engine.errors import RequestError
 from engine.events import Alternative
 from engine.info import ModelInfo
-from engine.request import AdapterSet, Grammar, PromptText, Sampling
+from engine.prompt import PromptText
+from engine.request import AdapterSet, Grammar, Sampling
 
 END, PREFIX, SUFFIX, MIDDLE = range(256, 260)
 """Control tokens: the end of a generation, and the fill-in-the-middle tokens. Smaller ids are bytes."""

@@ -14,16 +14,8 @@ from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.sequence import Sequence
 from engine.core.window import ContextWindow
 from engine.errors import RequestError
-from engine.request import (
-    GenerationRequest,
-    Grammar,
-    Infill,
-    Prompt,
-    PromptText,
-    Reasoning,
-    Sampling,
-    text_of,
-)
+from engine.prompt import Infill, Prompt, PromptText, text_of
+from engine.request import GenerationRequest, Grammar, Reasoning, Sampling
 from engine.worker.checkpoints import find_checkpoints
 from engine.worker.slices import SHORT_TEXT, Effort, Slices, effort_of_text
 

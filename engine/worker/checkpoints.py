@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from engine.core.kv.prefix import common_prefix
 from engine.core.model import Model
-from engine.request import Prompt, PromptText
+from engine.prompt import Prompt, PromptText
 
 WORTH_A_STEP = 64
 """Tokens. Fewer are not computed in a step of their own for the sake of a checkpoint."""

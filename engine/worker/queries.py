@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from engine.core.model import Model
 from engine.errors import RequestError
 from engine.events import TokenRun
+from engine.prompt import text_of
 from engine.protocol.messages import AnyAnswer, AnyQuery, Detokenize, Detokenized, Tokenize, Tokenized
-from engine.request import text_of
 from engine.worker.admission import check_ids
 from engine.worker.slices import Effort, Slices, effort_of_text
 

@@ -12,7 +12,8 @@ from engine.core.changes import carry_out
 from engine.core.scheduler import Scheduler
 from engine.core.turns import Turns
 from engine.events import Finished, TokenDetail
-from engine.request import GenerationRequest, PromptText, Sampling
+from engine.prompt import PromptText
+from engine.request import GenerationRequest, Sampling
 from engine.worker.admission import admit
 from engine.worker.main import load
 from tests.architectures.models import family_model

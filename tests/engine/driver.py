@@ -16,7 +16,8 @@ from engine.core.scheduler import Scheduler
 from engine.core.step import StepPlan, StepResult
 from engine.core.turns import Turns
 from engine.events import Event, Finished, Released, Text, TokenDetail
-from engine.request import GenerationRequest, Prompt
+from engine.prompt import Prompt
+from engine.request import GenerationRequest
 from engine.testing.fake_cache import PARTIAL_CELLS
 from engine.testing.fake_model import FakeModel, letters, score, spell, weights
 from engine.testing.fake_runner import FakeRunner

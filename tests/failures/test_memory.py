@@ -19,8 +19,9 @@ from engine.events import Event, Failed, Finished, Released
 from engine.info import EngineMetrics
 from engine.llama import context, devices, drawing
 from engine.llama.runner import LlamaRunner
+from engine.prompt import Prompt
 from engine.protocol.messages import Ask, Cancel, FromEngine, Generate, Inspect, Loaded, LoadFailed, Loading, Step
-from engine.request import GenerationRequest, Prompt, Sampling
+from engine.request import GenerationRequest, Sampling
 from engine.sampling import candidates
 from engine.worker.loop import StepLoop
 from engine.worker.main import load

@@ -6,7 +6,8 @@ from engine.core.model import Model
 from engine.core.token import Score
 from engine.errors import RequestError
 from engine.events import TokenDetail
-from engine.request import GenerationRequest, Infill, Prompt, PromptText, text_of
+from engine.prompt import Infill, Prompt, PromptText, text_of
+from engine.request import GenerationRequest
 
 
 class Echo:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import llama_cpp
 
 from engine.llama.tokenizer import Tokenizer
-from engine.request import PromptText
+from engine.prompt import PromptText
 
 _PLACE = re.compile(r"(\{query\}|\{document\})")
 

@@ -9,7 +9,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from engine.core.window import ContextWindow
 from engine.events import Failed, Finished, Released, Started
-from engine.request import GenerationRequest, PromptText, Sampling
+from engine.prompt import PromptText
+from engine.request import GenerationRequest, Sampling
 from engine.testing.fake_model import FakeModel, adapted, letters
 from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver, bytes_of, direct, request

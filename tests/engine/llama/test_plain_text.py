@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine import embedded_model
 from engine.llama.tokenizer import Tokenizer
-from engine.request import PromptText, all_plain
+from engine.prompt import PromptText, all_plain
 from tests.engine.llama.vocabularies import CONTROL, MARKS, TURNS, UNKNOWN, opened, renamed, write_vocabulary
 from tests.models import model_path
 from tests.repeat import TIMES

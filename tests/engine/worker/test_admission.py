@@ -7,7 +7,8 @@ import pytest
 
 from engine.core import group
 from engine.errors import RequestError
-from engine.request import Infill, Prompt, PromptText, Sampling, all_plain
+from engine.prompt import Infill, Prompt, PromptText, all_plain
+from engine.request import Sampling
 from engine.testing.fake_model import END, FakeModel
 from engine.worker.admission import admit
 from tests.engine.driver import at_once, request

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from engine.request import PromptText
+from engine.prompt import PromptText
 from engine.testing.fake_model import FakeModel
 from engine.worker.checkpoints import WORTH_A_STEP, find_checkpoints
 

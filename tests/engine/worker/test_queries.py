@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from engine.events import TokenRun
+from engine.prompt import PromptText
 from engine.protocol.messages import Answered, CancelQuery, Detokenize, Detokenized, QueryFailed, Tokenize, Tokenized
-from engine.request import PromptText
 from engine.testing.fake_model import END, NAMES, VOCABULARY
 from engine.worker.queries import MOST_TEXT, RUN
 from tests.engine.worker.worker_client import GUARD, Client, Gate

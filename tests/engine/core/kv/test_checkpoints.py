@@ -8,7 +8,7 @@ import pytest
 from engine.core.budget import SMALLEST
 from engine.core.kv.prefix_store import MOST_CHECKPOINTS
 from engine.core.step import StepPlan
-from engine.request import PromptText
+from engine.prompt import PromptText
 from engine.testing.fake_model import FakeModel
 from tests.engine.driver import Driver, bytes_of, partial_bytes_of
 

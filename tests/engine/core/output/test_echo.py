@@ -5,7 +5,7 @@ import pytest
 from engine.core.output.echo import Echo, make_echo
 from engine.errors import RequestError
 from engine.events import Alternative, TokenDetail
-from engine.request import Infill, Prompt, PromptText
+from engine.prompt import Infill, Prompt, PromptText
 from engine.testing.fake_model import END, FakeModel
 from tests.engine.driver import request
 
