@@ -27,7 +27,7 @@ class StepLead:
             return False
         can_trim = self._ledger.traits.can_trim
         return plan is self._following or all(
-            not chunk.sequence.unread and (can_trim or not chunk.sequence.ends_by_text) for chunk in plan.chunks
+            not chunk.sequence.unread and (can_trim or not chunk.sequence.output.ends_by_text) for chunk in plan.chunks
         )
 
     def follow(self, plan: StepPlan, result: StepResult) -> StepPlan | None:

@@ -14,13 +14,14 @@ from engine.core.kv.ledger import KVLedger
 from engine.core.kv.slot_contents import SlotContents
 from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.lead import StepLead
+from engine.core.output.choice import End
 from engine.core.planner import Planner, divide
 from engine.core.queue import Queue
 from engine.core.running import RunningSequences
 from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Close, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.turns import Demand, Turn
-from engine.events import Failed, Finished, FirstToken, Released, Started, Text
+from engine.events import Failed, FirstToken, Released, Started, Text
 from engine.info import EngineMetrics, HeldPrefix, SlotInfo
 
 
@@ -215,13 +216,13 @@ class Scheduler:
             elif chunk.sample:
                 self._append(sequence, drawn[0], news)
             elif sequence.pending == 0:
-                self._finish(sequence, sequence.complete(), news)
+                self._finish(sequence, sequence.output.complete(), news)
         return news
 
     def _accept_all(self, chunk: Chunk, drawn: tuple[Draw, ...], news: News) -> None:
         """Accept the drawn tokens up to one that ends the sequence. Drop the cells of the other draft tokens."""
         sequence = chunk.sequence
-        sequence.count_draft(len(chunk.draft), len(drawn) - 1)
+        sequence.output.count_draft(len(chunk.draft), len(drawn) - 1)
         for index, draw in enumerate(drawn):
             if index:  # its cell is that of an accepted draft token
                 sequence.advance(1, 0.0)
@@ -248,15 +249,15 @@ class Scheduler:
         if group.too_detailed:
             self._fail(group, TOO_MANY_DETAILS, "too_large", "logprobs")
             return
-        match sequence.accept(draw):
+        match sequence.output.accept(draw, sequence.generated):
             case Text() as text:
                 news.append((group.key, text))
-            case Finished() as finished:
-                self._finish(sequence, finished, news)
+            case End() as end:
+                self._finish(sequence, end, news)
 
-    def _finish(self, sequence: Sequence, finished: Finished, news: News) -> None:
+    def _finish(self, sequence: Sequence, end: End, news: News) -> None:
         group = self._running.group_of(sequence)
-        news.append((group.key, finished))
+        news.append((group.key, sequence.finished(end)))
         group.end(sequence)
         self._leave(sequence, keep=sequence.shares)
         self._outbox.changes.append(Close(sequence))

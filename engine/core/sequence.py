@@ -1,18 +1,16 @@
-"""The state of one generation: its known tokens, the number of computed ones, and the end conditions."""
+"""The state of one generation: its known tokens, and the number of computed ones."""
 
 from bisect import bisect_right
 from enum import Enum
 
 from engine.core.drafts.drafter import NgramDrafter, drafter_of
+from engine.core.output.choice import ChoiceOutput, End
 from engine.core.output.echo import Echo
-from engine.core.output.line_limits import line_limits_of
-from engine.core.output.reasoning_span import ReasoningSpan
-from engine.core.output.transcript import Transcript
 from engine.core.partition import partition_hash
 from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.token import Token
 from engine.core.window import ContextWindow
-from engine.events import Finished, FinishReason, PromptProgress, Text
+from engine.events import Finished, PromptProgress, Text
 from engine.request import AdapterSet, GenerationRequest, adapter_set
 
 _SEED_RANGE = 2**32
@@ -78,6 +76,8 @@ class Sequence:
     """Ids that end the choice besides the model's end tokens."""
     echo: Echo | None
     """The prompt as part of the output, shared by its choices."""
+    output: ChoiceOutput
+    """The output of the choice, which takes each token after `append`."""
     checkpoints: tuple[int, ...]
     """Numbers of prompt tokens after which its state is worth saving, ascending. Models that need none ignore them."""
     drafter: NgramDrafter | None
@@ -116,24 +116,19 @@ class Sequence:
         self._partition = partition_hash(request.cache_partition, self.adapters) if request.cache_prompt else None
         self.tokens = prompt
         self.prompt = len(prompt)
-        self.discarded = self.computed = self.cached = self.work = self.charged = self._drafted = self._accepted = 0
-        self.seq_id = -1
-        self.overtaken = False
+        self.discarded = self.computed = self.cached = self.work = self.charged = 0
+        self.seq_id, self.overtaken = -1, False
         self.state = State.WAITING
         self.seed = _seed_of(request, choice)
         self.grammar = grammar
         self.reasoning = reasoning
         self.stop_tokens = frozenset(request.stop_tokens)
         self.echo = echo
+        self.output = ChoiceOutput(request, choice, limit, echo, constrained=grammar is not None)
         self.checkpoints = checkpoints
         self.drafter = drafter_of(request, self.seed, prediction or [])
-        self._limit = limit
         self._window = window
         self._first_generated = len(prompt)  # its index in `tokens`
-        self._lines = line_limits_of(request)
-        self._transcript = Transcript(request.stop, with_tokens=request.token_ids or request.logprobs is not None)
-        self._prompt_seconds = self._decode_seconds = 0.0
-        self._reasoning = ReasoningSpan(request.reasoning) if request.reasoning else None
 
     @property
     def partition(self) -> str | None:
@@ -185,7 +180,7 @@ class Sequence:
     @property
     def left(self) -> int:
         """Tokens that may still be generated."""
-        return self._limit - self.generated
+        return self.output.limit - self.generated
 
     @property
     def cost(self) -> int:
@@ -198,14 +193,9 @@ class Sequence:
         return self.partition is not None
 
     @property
-    def ends_by_text(self) -> bool:
-        """True if its text or the time may end it, not only a token or its limit."""
-        return bool(self.request.stop) or self._lines is not None
-
-    @property
     def draws(self) -> bool:
         """True if any tokens are drawn."""
-        return self._limit > 0
+        return self.output.limit > 0
 
     @property
     def unscored(self) -> int:
@@ -262,85 +252,44 @@ class Sequence:
         self.computed += tokens
         self.work += tokens
         if unread <= 0:
-            self._decode_seconds += seconds
+            self.output.decode_seconds += seconds
             return 0
-        self._prompt_seconds += seconds
+        self.output.prompt_seconds += seconds
         return min(tokens, unread)
 
     def progress(self) -> Text:
         """Return the event with the progress of the prompt."""
         read = min(self.computed, self.prompt)
-        return Text(self.choice, "", progress=PromptProgress(self.prompt, self.cached, read, self._prompt_seconds))
-
-    def count_draft(self, drafted: int, accepted: int) -> None:
-        """Add the numbers of draft tokens that a step computed, and that were accepted."""
-        self._drafted += drafted
-        self._accepted += accepted
+        seconds = self.output.prompt_seconds
+        return Text(self.choice, "", progress=PromptProgress(self.prompt, self.cached, read, seconds))
 
     def append(self, token: Token) -> bool:
-        """Append a drawn token; `accept` comes next. Return whether the token or the limit may end the choice."""
+        """Append a drawn token; `output` takes it next. Return whether the token or the limit may end the choice."""
         left = self.left
-        if left == self._limit:
+        if left == self.output.limit:
             self.tokens = self.tokens.copy()  # until now the choices share the prompt's list
         self.tokens.append(token.id)
         return token.ends or left == 1 or token.id in self.stop_tokens
 
-    def accept(self, token: Token) -> Text | Finished | None:
-        """Add the token that was appended last to the output. Return the choice's event, if there is one.
-
-        The first `min_tokens` tokens end the choice neither by themselves nor by completing a stop string (as in vLLM),
-        unless it is an end token because the grammar allows no other token.
-        """
-        generated = self.generated
-        sampling = self.request.sampling
-        may_end = generated > sampling.min_tokens
-        if generated == 1:
-            self._add_echo()
-        if self._reasoning:
-            self._reasoning.accept(token.piece)
-        if may_end and token.id in self.stop_tokens:
-            return self._finish(FinishReason.STOP, token.id)
-        if token.ends and (self.grammar is not None or (may_end and not sampling.ignore_eos)):
-            return self._finish(FinishReason.STOP)
-        text = self._transcript.add(token, may_stop=may_end)
-        if self._transcript.stopped is not None:
-            return self._finish(FinishReason.STOP, self._transcript.stopped)
-        if self._lines and (kept := self._lines.kept(text, self._decode_seconds)) is not None:
-            self._transcript.cut(len(text) - kept)
-            return self._finish(FinishReason.LENGTH)
-        if generated == self._limit:
-            return self._finish(FinishReason.LENGTH)
-        return self._take_text() if self.request.stream or self._transcript.is_long else None
-
-    def complete(self) -> Finished:
-        """End a sequence that draws no tokens, after its prompt is computed."""
-        self._add_echo()
-        return self._finish(FinishReason.LENGTH)
-
-    def _add_echo(self) -> None:
-        if self.echo:
-            self._transcript.open(self.echo.text, self.echo.details)
-
-    def _take_text(self) -> Text | None:
-        text, details = self._transcript.take()
-        seconds = self._decode_seconds if self.request.progress else 0.0
-        return Text(self.choice, text, details, seconds) if text else None
-
-    def _finish(self, reason: FinishReason, stop: str | int | None = None) -> Finished:
-        text, details = self._transcript.close()
-        costs = self._prompt_seconds, self._decode_seconds, self._drafted, self._accepted
+    def finished(self, end: End) -> Finished:
+        """Return the event of its end."""
+        output = self.output
+        text, details = output.close()
         return Finished(
             self.choice,
             text,
-            reason,
+            end.reason,
             self.generated,
             self.cached,
             details,
-            stop,
-            *costs,
+            end.stop,
+            output.prompt_seconds,
+            output.decode_seconds,
+            output.drafted,
+            output.accepted,
             self.discarded,
             self.seq_id,
-            self._reasoning.tokens if self._reasoning else 0,
+            output.reasoning_tokens,
         )
 
 

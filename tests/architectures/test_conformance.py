@@ -167,7 +167,7 @@ def compute(engine: Engine, rows: list[Sequence]) -> None:
         assert isinstance(drawn, Token)
         row.advance(row.pending, 0.0)
         row.append(drawn)
-        row.accept(drawn)
+        row.output.accept(drawn, row.generated)
 
 
 def test_the_next_turn_of_a_conversation_is_answered_as_without_a_cache(engine: Engine) -> None:

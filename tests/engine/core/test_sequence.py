@@ -3,6 +3,7 @@
 import pytest
 
 from engine.core.output import transcript
+from engine.core.output.choice import End
 from engine.core.output.echo import Echo
 from engine.core.sequence import Sequence, State
 from engine.core.token import Token
@@ -26,7 +27,8 @@ def make(limit: int = 10, **fields: object) -> Sequence:
 
 def accept(sequence: Sequence, drawn: Token) -> Text | Finished | None:
     sequence.append(drawn)
-    return sequence.accept(drawn)
+    event = sequence.output.accept(drawn, sequence.generated)
+    return sequence.finished(event) if isinstance(event, End) else event
 
 
 def test_a_streamed_choice_sends_text_as_it_comes() -> None:
@@ -135,7 +137,7 @@ def test_the_text_begins_with_the_prompt_and_its_tokens() -> None:
 def test_a_choice_without_a_draw_has_only_its_prompt() -> None:
     echo = Echo([1, 2, 3], b"pro", [], scored=False)
     sequence = Sequence(request("p", stream=True, echo=True), 0, [1, 2, 3], 0, echo=echo)
-    assert sequence.complete() == Finished(0, "pro", FinishReason.LENGTH, 0, 0)
+    assert sequence.finished(sequence.output.complete()) == Finished(0, "pro", FinishReason.LENGTH, 0, 0)
 
 
 def test_seconds_of_a_choice_are_those_of_its_prompt_and_decode_passes() -> None:

@@ -80,7 +80,7 @@ def test_reused_cells_count_also_if_another_choice_of_the_prompt_has_ended_befor
     key = driver.add("x" * WORTH_SAVING + "y" * 100, n=2, max_tokens=50)
     until_generated(driver, 6)
     second = next(slot.holder for slot in driver.ledger.slots if slot.holder and slot.holder.choice == 1)
-    second._limit = second.generated + 1
+    second.output.limit = second.generated + 1
     until_generated(driver, 12)
     assert any(isinstance(event, Finished) for event in driver.news[key])
     driver.cancel(key)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from engine.core.output.choice import End
 from engine.core.output.line_limits import LineLimits
 from engine.core.sequence import Sequence
 from engine.core.token import Token
@@ -36,11 +37,12 @@ def test_a_line_break_after_the_time_ends_the_text() -> None:
 
 
 def accept(sequence: Sequence, *texts: str) -> list[Text | Finished | None]:
-    events = []
+    events: list[Text | Finished | None] = []
     for text in texts:
         token = Token(ord(text[0]), text.encode(), ends=False)
         sequence.append(token)
-        events.append(sequence.accept(token))
+        event = sequence.output.accept(token, sequence.generated)
+        events.append(sequence.finished(event) if isinstance(event, End) else event)
     return events
 
 
