@@ -1,9 +1,10 @@
-"""Leases of slots, and the tokens that are resident in them. free + held == total, always."""
+"""The ledger of the KV cache: leases of slots, and the tokens that are resident in them."""
 
 from collections.abc import Iterable
 
 from engine.core.kv.cell_changes import CellChange, Copy, Removal, Shift, Swap
 from engine.core.kv.disk_tier import DiskTier
+from engine.core.kv.leases import SlotLeases
 from engine.core.kv.prefix import Prefix, StoredPrefix
 from engine.core.kv.prefix_file import FileReport, FileWritten
 from engine.core.kv.prefix_files import PrefixFiles
@@ -17,15 +18,13 @@ COPIED_AT_ONCE = 4096
 """Cells copied, saved and restored between two steps, and as many moved. More would delay other sequences too long."""
 
 
-class KVLedger:
-    """Leases each slot to one sequence at a time and records the contents of released slots.
+class KVLedger(SlotLeases):
+    """Leases slots, and records the contents of released ones.
 
     Before cells of a free slot are dropped or overwritten, they are saved to host memory if they are worth it and exist
     nowhere else. The ledger decides and records; a runner applies `take_changes`, in order, before its next step.
     """
 
-    slots: list[Slot]
-    """Every slot, by `seq_id`."""
     store: PrefixStore
     """The saved prefixes."""
     disk: DiskTier
@@ -39,36 +38,14 @@ class KVLedger:
         self, slots: int, traits: ModelTraits, store: PrefixStore | None = None, files: PrefixFiles | None = None
     ) -> None:
         """Create free, empty slots. Without a `store` no cells are saved; without `files` none are written to disk."""
-        self.slots = [Slot(seq_id) for seq_id in range(slots)]
+        super().__init__(slots)
         self.store = PrefixStore(0, int) if store is None else store
         self.disk = DiskTier(self.store, files, traits)
         self.traits = traits
         self.reused = 0
         self._finder = ReuseFinder(self.store, traits)
-        self._free = set(range(slots))
         self._changes: list[CellChange] = []
         self._copied = 0
-        self._clock = 0
-
-    @property
-    def free(self) -> int:
-        """Number of free slots."""
-        return len(self._free)
-
-    @property
-    def held(self) -> int:
-        """Number of leased slots."""
-        return len(self.slots) - len(self._free)
-
-    @property
-    def active_tokens(self) -> int:
-        """Cells of running sequences, and of ended ones until their cells are dropped."""
-        return sum([holder.computed for slot in self.slots if (holder := slot.holder or slot.leaving)])
-
-    @property
-    def cached_tokens(self) -> int:
-        """Cells kept in free slots for their prefix."""
-        return sum([len(slot.cached) for slot in self.slots])
 
     @property
     def may_copy(self) -> bool:
@@ -152,7 +129,7 @@ class KVLedger:
         Raises:
             RuntimeError: the source is free.
         """
-        moved, other = source.holder, target.holder
+        moved = source.holder
         if moved is None:
             raise RuntimeError(f"slot {source.seq_id} is free")
         if len(target.cached) > COPIED_AT_ONCE:
@@ -165,15 +142,7 @@ class KVLedger:
             self._move_cells(source, target, there)
         elif back:
             self._move_cells(target, source, back)
-        kept = target.cached, target.partition, target.origin, target.used, target.returns
-        for slot in (source, target):
-            slot.holder = None
-            self._free.add(slot.seq_id)
-        self._hand_over(target, moved)
-        if other:
-            self._hand_over(source, other)
-        else:
-            source.cached, source.partition, source.origin, source.used, source.returns = kept
+        self._exchange(source, target, moved)
 
     def release(self, sequence: Sequence, *, keep: bool, returns: bool = False) -> int:
         """Take back the slot of a sequence and return the number of its cells; with `keep` they stay resident.
@@ -181,17 +150,14 @@ class KVLedger:
         The sequence itself does not change: a step that computes it may be running. With `returns` it comes again.
         """
         slot = self.slots[sequence.seq_id]
-        if slot.holder is not sequence:
-            raise RuntimeError(f"slot {slot.seq_id} is not held by the sequence that releases it")
+        self._give_back(slot, sequence)
         if keep:
             slot.cached = sequence.tokens[: sequence.computed]
             slot.partition, slot.origin = sequence.partition, sequence.origin
         else:
             self._remove(slot, 0)
             slot.leaving = sequence
-        slot.holder, slot.returns = None, returns
-        self._touch(slot)
-        self._free.add(slot.seq_id)
+        slot.returns = returns
         return sequence.computed
 
     def erase(self, slot: Slot) -> None:
@@ -322,20 +288,6 @@ class KVLedger:
     def _move_cells(self, source: Slot, target: Slot, tokens: int) -> None:
         self._changes.append(Copy(source.seq_id, target.seq_id, tokens))
         self._changes.append(Removal(source.seq_id, 0))
-
-    def _hand_over(self, slot: Slot, sequence: Sequence) -> None:
-        self._free.remove(slot.seq_id)
-        slot.holder, slot.cached, slot.returns = sequence, [], False
-        sequence.seq_id = slot.seq_id
-
-    def _touch(self, slot: Slot) -> None:
-        self._clock += 1
-        slot.used = self._clock
-
-    def _wished(self, sequence: Sequence) -> Slot | None:
-        """Return the slot that a request names, if it is free."""
-        wish = sequence.request.slot
-        return self.slots[wish] if wish in self._free else None
 
 
 def _wanted(sequence: Sequence) -> Prefix:
