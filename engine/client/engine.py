@@ -1,23 +1,20 @@
 """API of the engine for the gateway. Leaving the context of a request cancels it."""
 
-import logging
 import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 import anyio
 
-from engine.client.cancel_log import log_cancel
 from engine.client.generation import Generation
-from engine.client.mailbox import Mailbox
-from engine.client.measurements.summary import RequestSummary, summarize
 from engine.client.measurements.telemetry import Telemetry
 from engine.client.queue_positions import QueuePositions
-from engine.client.status import EngineState, EngineStatus
+from engine.client.request_scope import OnEnd, open_request, wait_accepted
+from engine.client.status import RESTARTING, EngineState, EngineStatus
 from engine.client.supervisor import Supervisor
-from engine.errors import Busy, EngineFault, LoadError, Unavailable
+from engine.errors import LoadError, Unavailable
 from engine.events import EmbeddingResult, TokenRun
 from engine.info import EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, SlotInfo
 from engine.prompt import TextPrompt
@@ -31,15 +28,6 @@ from engine.protocol.messages import (
     Tokenized,
 )
 from engine.request import EmbeddingRequest, GenerationRequest, Request, SlotAction
-
-logger = logging.getLogger("engine.client")
-
-OnEnd: TypeAlias = Callable[[RequestSummary], None]
-"""Receives the summary of a request at its end. It must not raise."""
-
-_RESTARTING = {EngineState.STALLED, EngineState.RESTARTING}
-_SERVING = {EngineState.READY, *_RESTARTING}
-"""States in which requests are accepted. During the first load they are refused: the model is not known yet."""
 
 
 class Engine:
@@ -168,8 +156,9 @@ class Engine:
             Unavailable: The engine does not serve requests.
             EngineFault: The engine failed.
         """
-        async with self._open(request, why, patience if request.stream else None, on_end) as mailbox:
-            tokens = await self._accepted(mailbox, deadline)
+        patience = patience if request.stream else None
+        async with open_request(self._supervisor, request, why, patience, on_end) as mailbox:
+            tokens = await wait_accepted(self._supervisor, mailbox, deadline)
             yield Generation(mailbox, tokens, self._positions, self._supervisor.exchange.end_reasoning)
 
     async def embed(
@@ -194,7 +183,7 @@ class Engine:
         Raises:
             EngineError: As in `generate`.
         """
-        async with self._open(request, why, None, on_end) as mailbox:
+        async with open_request(self._supervisor, request, why, None, on_end) as mailbox:
             tokens = await mailbox.accepted()
             accepted()
             return EmbeddingResult(await mailbox.vectors(), tokens)
@@ -280,50 +269,13 @@ class Engine:
         """Estimated time until the model is loaded, or None if it is unknown or the engine is ready."""
         return self._supervisor.seconds_to_ready()
 
-    async def _accepted(self, mailbox: Mailbox, deadline: float) -> tuple[int, ...]:
-        with anyio.CancelScope(deadline=deadline):
-            return await mailbox.accepted()
-        self._supervisor.exchange.cancel(mailbox, "waited for the engine for too long")
-        message = "The request waited for the engine for longer than this server allows."
-        raise Busy(message, code="queue_timeout", retry_after=self.queue_seconds(mailbox.request))
-
-    @asynccontextmanager
-    async def _open(
-        self, request: Request, why: Callable[[], str], patience: float | None, on_end: OnEnd | None
-    ) -> AsyncIterator[Mailbox]:
-        """Send a request and yield its mailbox. Leaving the context cancels a request that has not ended."""
-        if self.status.state not in _SERVING:
-            raise self._supervisor.unavailable()
-        try:
-            mailbox = self._supervisor.exchange.open(request, patience)
-        except Busy as error:
-            error.retry_after = self.seconds_to_ready
-            raise
-        try:
-            yield mailbox
-        finally:
-            await self._close(mailbox, why)
-            if on_end is not None:
-                on_end(summarize(mailbox, anyio.current_time()))
-
-    async def _close(self, mailbox: Mailbox, why: Callable[[], str]) -> None:
-        if not (mailbox.ended or mailbox.cancelled):
-            self._supervisor.exchange.cancel(mailbox, why())
-        if mailbox.cancelled:
-            with anyio.move_on_after(self._supervisor.limits.answer_timeout, shield=True):
-                await mailbox.wait_ended()
-            log_cancel(mailbox)
-        elif isinstance(mailbox.error, EngineFault | Unavailable):
-            fields = {"request_id": mailbox.request.id, "why": mailbox.error.message}
-            logger.error("request failed", extra=fields)
-
     async def _restarted(self) -> None:
         """Wait while the engine restarts.
 
         Raises:
             Unavailable: The engine does not serve requests.
         """
-        while self.status.state in _RESTARTING:
+        while self.status.state in RESTARTING:
             await self.status_changed()
         self._check_ready()
 

@@ -24,6 +24,8 @@ class EngineState(StrEnum):
     STOPPED = "stopped"
 
 
+RESTARTING = {EngineState.STALLED, EngineState.RESTARTING}
+"""States in which requests wait for another process."""
 _FINAL = {EngineState.FAILED, EngineState.STOPPED}
 
 

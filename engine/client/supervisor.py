@@ -50,8 +50,6 @@ class _Session:
     """The child process."""
     progress_at: float
     """Time of the last progress: loading advanced, a step finished, or the intake worked."""
-    progress: float = 0.0
-    """Loaded share of the model, from 0 to 1."""
     steps: int = 0
     """Number of finished steps."""
     ready_at: float | None = None
@@ -259,8 +257,7 @@ class Supervisor:
             session.progress_at = now
 
     def _record_progress(self, session: _Session, progress: float, now: float) -> None:
-        if progress > session.progress:
-            session.progress = progress
+        if progress > self.board.latest.progress:
             session.progress_at = now
             self.board.post(replace(self.board.latest, progress=progress))
 

@@ -6,7 +6,7 @@ from typing import cast
 import anyio
 import pytest
 
-from engine import EngineConfig, EngineFault, EngineState, Supervision, Unavailable
+from engine import EngineConfig, EngineFault, EngineState, EngineStatus, Supervision, Unavailable
 from engine.client.process import EngineProcess
 from engine.client.repack_cache import RepackCache
 from engine.client.supervisor import Supervisor, _Session
@@ -34,7 +34,8 @@ SERVES = "accept; say well; finish"
 )
 async def test_progress_is_a_step_work_of_the_intake_or_more_of_the_model(message: Message, progress_at: int) -> None:
     supervisor = Supervisor(EngineConfig(model="m"), [], Supervision())
-    session = _Session(process=cast("EngineProcess", None), progress_at=10, progress=0.5, steps=3)
+    supervisor.board.post(EngineStatus(EngineState.LOADING, "The model is loading.", 0.5, 0))
+    session = _Session(process=cast("EngineProcess", None), progress_at=10, steps=3)
     supervisor._receive(session, message, now=50, last=True)
     assert session.progress_at == progress_at
 
