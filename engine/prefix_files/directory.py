@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -16,8 +17,9 @@ from engine.prefix_files.format import DamagedError, Header, State
 
 logger = logging.getLogger(__name__)
 
-_SUFFIXES = (".prefix", ".checkpoint")
 _UNFINISHED = ".unfinished"
+_NAME = re.compile(rf"[0-9a-f]{{40}}\.(prefix|checkpoint)(-\d+-\d+\{_UNFINISHED})?")
+"""Names of prefix files: see `file_for`. The directory may be one with other files, which must not be removed."""
 _ABANDONED = 3600.0
 """Seconds after which an unfinished file is one of an engine that was killed."""
 
@@ -58,10 +60,12 @@ class PrefixDirectory:
                 with self._open(path) as source:
                     header = prefix_format.read_header(source, self._fingerprint, path.name)
                     _check_size(source, header)
-            except FileNotFoundError:
-                continue
             except DamagedError as error:
                 self._remove_damaged(path, error)
+            except FileNotFoundError:
+                continue
+            except OSError as error:  # perhaps another user's
+                logger.warning("a prefix file is ignored: %s", error, extra={"file": str(path)})
             else:
                 yield header.file
 
@@ -146,13 +150,14 @@ class PrefixDirectory:
 def _by_use(*folders: Path) -> dict[Path, int]:
     """Return the sizes of all prefix files of these folders, the least recently used first. Remove abandoned ones."""
     found: list[tuple[float, Path, int]] = []
-    for path in (path for folder in folders if folder.is_dir() for path in folder.iterdir()):
+    files = (path for folder in folders if folder.is_dir() for path in folder.iterdir() if _NAME.fullmatch(path.name))
+    for path in files:
         with suppress(FileNotFoundError):
             status = path.lstat()
-            if path.suffix == _UNFINISHED and status.st_mtime < time.time() - _ABANDONED:
-                path.unlink()
-            elif path.suffix in _SUFFIXES:
+            if path.suffix != _UNFINISHED:
                 found.append((status.st_mtime, path, status.st_size))
+            elif status.st_mtime < time.time() - _ABANDONED:
+                path.unlink()
     return {path: size for _, path, size in sorted(found)}
 
 

@@ -130,6 +130,26 @@ def test_other_models_and_other_files_are_left_alone(tmp_path: Path) -> None:
     assert {path.name for path in files_of(tmp_path)} == {"notes.txt", "own.prefix", prefix_file().name}
 
 
+@pytest.mark.parametrize("name", ["best.checkpoint", "start.prefix", "download.unfinished"])
+def test_files_of_others_are_not_removed_for_room(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    (folder / name).write_bytes(bytes(2 * SIZE))
+    os.utime(folder / name, (0, 0))
+    directory(tmp_path, budget=2 * SIZE).write(prefix_file(), state())
+    assert (folder / name).exists()
+
+
+def test_a_file_that_cannot_be_opened_hides_no_other_one(tmp_path: Path) -> None:
+    for first in range(3):
+        written, _ = directory(tmp_path).write(prefix_file(first), state())
+    [path] = tmp_path.glob(f"*/{prefix_file(0).name}")
+    path.unlink()
+    path.symlink_to(tmp_path)
+    os.utime(path, (0, 0), follow_symlinks=False)
+    assert {file.name for file in directory(tmp_path).scan()} == {prefix_file(1).name, written.name}
+
+
 def test_the_least_recently_used_files_of_all_models_go_first(tmp_path: Path) -> None:
     for at, model in enumerate([MODEL, OTHER, MODEL]):
         written, _ = directory(tmp_path, model).write(prefix_file(at), state())
@@ -163,7 +183,7 @@ def test_a_failed_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Monke
 def test_unfinished_files_of_a_killed_engine_are_removed_after_a_while(tmp_path: Path) -> None:
     directory(tmp_path).write(prefix_file(), state())
     [path] = files_of(tmp_path)
-    old, new = path.with_suffix(".1.unfinished"), path.with_suffix(".2.unfinished")
+    old, new = (path.with_name(f"{path.name}-1-{number}.unfinished") for number in (0, 1))
     for left in (old, new):
         left.write_bytes(b"half")
     os.utime(old, (0, 0))
