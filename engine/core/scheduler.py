@@ -11,7 +11,6 @@ from engine.core.fair.adapter_turns import AdapterTurns
 from engine.core.group import TOO_MANY_DETAILS, SequenceGroup
 from engine.core.kv.held import held_prefixes
 from engine.core.kv.ledger import KVLedger
-from engine.core.kv.slot_contents import SlotContents
 from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.lead import StepLead
 from engine.core.output.choice import End
@@ -48,7 +47,6 @@ class Scheduler:
         self._reads: int | None = None
         self._outbox = Outbox()
         self._lead = StepLead(self._planner, ledger)
-        self.contents = SlotContents(ledger)
         self.in_step: StepMembers[Sequence] = StepMembers()
 
     @property

@@ -44,7 +44,7 @@ class LoadedModel:
         if self.runner is not None:
             ledger = self._ledger()
             scheduler = Scheduler(ledger, step_target=target, queue_limit=config.queue_limit)
-            lanes[GenerationRequest] = GenerationLane(scheduler, self.runner, self.model, config.speculation)
+            lanes[GenerationRequest] = GenerationLane(scheduler, ledger, self.runner, self.model, config.speculation)
         embeddings = EmbeddingScheduler(self.embedding, step_target=target, queue_limit=config.queue_limit)
         lanes[EmbeddingRequest] = EmbeddingLane(embeddings, self.open_embedder, self.model, self.embedding)
         return lanes

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 
 from engine.core.changes import carry_out
-from engine.core.kv.slot_contents import SlotContents
+from engine.core.kv.ledger import KVLedger
+from engine.core.kv.prefix import Prefix
+from engine.core.kv.slot import Slot
 from engine.core.step import Runner
 from engine.errors import RequestError
 
@@ -21,11 +23,12 @@ class SlotState:
 class SlotStates:
     """Reads and changes free slots. Every method returns None while a sequence holds the slot.
 
-    It is for the step thread, under the lock of the step loop. `partition` is that of the client.
+    Each slot belongs to a cache partition, so that no client sees the prompt of another one. `partition` is that of the
+    client. For the step thread, under the lock of the step loop.
     """
 
-    def __init__(self, contents: SlotContents, runner: Runner, vocabulary: int) -> None:
-        self._contents = contents
+    def __init__(self, ledger: KVLedger, runner: Runner, vocabulary: int) -> None:
+        self._ledger = ledger
         self._runner = runner
         self._vocabulary = vocabulary
 
@@ -35,7 +38,7 @@ class SlotStates:
         Raises:
             RequestError: There is no such slot, or it belongs to another client.
         """
-        slot = self._contents.find(seq_id, partition)
+        slot = self._find(seq_id, partition)
         if slot is None:
             return None
         self._apply()
@@ -45,34 +48,54 @@ class SlotStates:
         """Replace the cells of a slot, and return their number. The cost grows with the cells.
 
         Raises:
-            RequestError: There is no such slot, it belongs to another client, or the state is not of this model.
+            RequestError: There is no such slot, it belongs to another client, there is no room, or the state is not of
+                this model.
         """
-        slot = self._contents.find(seq_id, partition)
+        slot, tokens = self._find(seq_id, partition), list(state.tokens)
         if slot is None:
             return None
-        if not all(0 <= token < self._vocabulary for token in state.tokens):
+        if not all(0 <= token < self._vocabulary for token in tokens):
             raise RequestError("the file is of another model", code="invalid_file", param="filename")
-        self._contents.make_room(slot, len(state.tokens))
+        self._ledger.vacate(slot)
+        if not self._ledger.make_room(len(tokens)):
+            raise RequestError("the KV cache has no room for this prompt", code="no_room", param="filename")
         self._apply()
-        if state.tokens:
-            if not self._runner.cache.write(seq_id, state.cells, len(state.tokens)):
+        if tokens:
+            if not self._runner.cache.write(seq_id, state.cells, len(tokens)):
                 raise RequestError("the file does not fit this model", code="invalid_file", param="filename")
-            self._contents.fill(slot, state.tokens, partition)
-        return len(state.tokens)
+            self._ledger.fill(slot, Prefix(tokens, len(tokens), partition))
+        return len(tokens)
 
     def erase(self, seq_id: int, partition: str) -> int | None:
-        """Drop the cells of a slot, and return their number.
+        """Drop the cells of a slot, and what begins alike in host memory. Return the number of its cells.
 
         Raises:
             RequestError: There is no such slot, or it belongs to another client.
         """
-        slot = self._contents.find(seq_id, partition)
+        slot = self._find(seq_id, partition)
         if slot is None:
             return None
-        erased = self._contents.erase(slot)
+        erased = slot.size
+        self._ledger.erase(slot)
         self._apply()
         return erased
 
+    def _find(self, seq_id: int, partition: str) -> Slot | None:
+        """Return a slot, or None while a sequence holds it.
+
+        Raises:
+            RequestError: There is no such slot, or its cells belong to another partition.
+        """
+        if not 0 <= seq_id < len(self._ledger.slots):
+            raise RequestError("Invalid slot ID", code="invalid_value", param="id_slot")
+        slot = self._ledger.slots[seq_id]
+        if slot.holder is not None or slot.leaving is not None:
+            return None
+        if slot.cached and slot.partition != partition:
+            message = "the slot has a prompt of another client, or one with LoRA adapters"
+            raise RequestError(message, code="foreign_slot", param="id_slot")
+        return slot
+
     def _apply(self) -> None:
-        for key in carry_out(self._contents.take_changes(), self._runner):
-            self._contents.drop_unsaved(key)
+        for key in carry_out(self._ledger.take_changes(), self._runner):
+            self._ledger.store.drop_unsaved(key)
