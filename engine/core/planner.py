@@ -101,7 +101,8 @@ class Planner:
             self._speculator.observe(plan.tokens, result.seconds, drawn=drawn, accepted=accepted)
         elif not result.scores:
             self._budget.observe(plan.tokens, result.seconds, depth=plan.depth)
-            self._ledger.disk.observe_prompt(plan.tokens, result.seconds)
+            if self._ledger.disk:
+                self._ledger.disk.observe_prompt(plan.tokens, result.seconds)
 
 
 def by_turns(prompts: list[Sequence]) -> list[Sequence]:

@@ -27,8 +27,8 @@ class KVLedger(SlotLeases):
 
     store: PrefixStore
     """The saved prefixes."""
-    disk: DiskTier
-    """The prefixes in files."""
+    disk: DiskTier | None
+    """The prefixes in files; unset without any."""
     traits: ModelTraits
     """The traits of the model."""
     reused: int
@@ -40,7 +40,7 @@ class KVLedger(SlotLeases):
         """Create free, empty slots. Without a `store` no cells are saved; without `files` none are written to disk."""
         super().__init__(slots)
         self.store = PrefixStore(0, int) if store is None else store
-        self.disk = DiskTier(self.store, files, traits)
+        self.disk = None if files is None else DiskTier(self.store, files, traits)
         self.traits = traits
         self.reused = 0
         self._finder = ReuseFinder(self.store, traits)
@@ -74,13 +74,14 @@ class KVLedger(SlotLeases):
         self._save(slot, stays=shared)
         shared = self._keep(slot, kept)
         self._hand_over(slot, sequence)
-        self.disk.resume()
+        if self.disk:
+            self.disk.resume()
         sequence.begin_at(shared)
         self.reused += shared
 
     def fetch(self, sequence: Sequence) -> bool:
         """Begin to read files that hold the beginning of a sequence's prompt, if that pays. Return whether it does."""
-        if not self.disk.enabled:
+        if self.disk is None:
             return False
         best = self.best_source(sequence)
         changes = self.disk.fetch(self.slots, _wanted(sequence), max(sequence.computed, best.tokens if best else 0))
@@ -89,7 +90,8 @@ class KVLedger(SlotLeases):
 
     def record(self, report: FileReport) -> None:
         """Record what became of a file. After a failed write, the next one is tried with the next request."""
-        self._changes += self.disk.record(report)
+        if self.disk:
+            self._changes += self.disk.record(report)
         if isinstance(report, FileWritten):
             self._spill_if_idle()
 
@@ -238,12 +240,13 @@ class KVLedger(SlotLeases):
         lost = slot.size - max(stays, elsewhere.tokens if elsewhere else 0)
         if lost >= WORTH_SAVING and self.traits.copy_pays(slot.size, lost):
             self._changes += self.store.save(slot.seq_id, slot.prefix, can_trim=not self.traits.needs_checkpoints)
-            self._changes += self.disk.spill_saved()
+            if self.disk:
+                self._changes += self.disk.spill_saved()
             self._copied += slot.size
 
     def _spill_if_idle(self) -> None:
         """Write cached cells to a file. While sequences run, the copy would delay them."""
-        if not self.held:
+        if self.disk and not self.held:
             self._changes += self.disk.spill_idle(self.slots)
 
     def _keep(self, slot: Slot, kept: Reuse[Slot] | None) -> int:
