@@ -22,9 +22,7 @@ class Totals:
         self._computed = 0
 
     def record(self, metrics: EngineMetrics) -> None:
-        """Record metrics of the process. Older ones, which another thread of it sent later, are ignored."""
-        if metrics.steps < self._latest.steps:
-            return
+        """Record metrics of the process, which sends them in their order."""
         self._latest = metrics
         computed = metrics.prompt_tokens + metrics.rows_decoded + metrics.drafted + metrics.embedding_tokens
         if computed > self._computed:

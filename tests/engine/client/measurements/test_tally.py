@@ -102,14 +102,6 @@ def test_counters_go_on_where_the_last_process_ended() -> None:
     assert totals.metrics() == EngineMetrics(slots=4, held=1, steps=6, generated_tokens=13, accepted_by_position=(6, 1))
 
 
-def test_older_metrics_that_arrive_later_are_ignored() -> None:
-    totals = Totals()
-    totals.record(EngineMetrics(steps=5, rows_decoded=9))
-    totals.record(EngineMetrics(steps=4, rows_decoded=7))
-    assert totals.metrics().rows_decoded == 9
-    assert totals.step_tokens.sum == 9
-
-
 def test_the_tokens_of_a_step_are_counted_from_the_start_of_each_process() -> None:
     totals = Totals()
     for tokens in (100, 40):
