@@ -113,21 +113,21 @@ class Drawer:
         others = self._best_except.get(sequence)
         if others is not None and best not in others and (math.isfinite(logits[best]) if ids is None else best >= 0):
             return self._token(best, special=sequence.request.show_special)
-        count = sequence.request.logprobs
-        unchanged = None if count is None else logits.copy()
+        request = sequence.request
+        unchanged = logits.copy() if request.logprobs is not None and not request.sampled_logprobs else None
         try:
             sampler = self._samplers.get(sequence) or self._open_sampler(sequence)
             token = self._next(sequence, sampler, output)
         except DrawError as error:
             return DrawFailure(str(error), error.code, error.param)
         except Exception:
-            logger.exception("a sampler failed", extra={"request_id": sequence.request.id})
+            logger.exception("a sampler failed", extra={"request_id": request.id})
             return DrawFailure("the sampler failed")
-        drawn = self._token(token, special=sequence.request.show_special)
-        if unchanged is None or count is None:
+        drawn = self._token(token, special=request.show_special)
+        if request.logprobs is None:
             return drawn
-        shown = LogProbs(sampler.kept() if sequence.request.sampled_logprobs else unchanged)
-        logprob, top = self._score(shown, token, count)
+        shown = LogProbs(sampler.kept() if unchanged is None else unchanged)
+        logprob, top = self._score(shown, token, request.logprobs)
         return drawn._replace(logprob=logprob, top=top)
 
     def _next(self, sequence: Sequence, sampler: SequenceSampler, output: Output) -> int:
