@@ -181,13 +181,14 @@ class StepLoop:
 
     def _next_step(self) -> None:
         with self._lock:
-            self._jobs = [job for job in self._jobs if not job()]
+            jobs, self._jobs = len(self._jobs), [job for job in self._jobs if not job()]
+            done = len(self._jobs) < jobs  # cells may have changed
             works = self._plan()
             if self._jobs and not works and not self._stopped:  # a job waits for a sequence that waits for a file
                 self._wake.wait()
         for lane, work in works:
             lane.carry_out(work.changes, self._lock)
-        if news := [one for _, work in works for one in work.news]:
+        if (news := [one for _, work in works for one in work.news]) or done:
             self.publish(news)
         for lane, work in works:
             if work.plan is not None and self._arm(lane):

@@ -10,7 +10,7 @@ import pytest
 
 from engine.errors import RequestError
 from engine.events import Finished
-from engine.protocol.messages import Answered, Ask, CancelQuery, FromEngine, KeepSlot, QueryFailed, SlotKept
+from engine.protocol.messages import Answered, Ask, CancelQuery, FromEngine, KeepSlot, QueryFailed, SlotKept, Step
 from engine.request import SlotAction
 from engine.testing.fake_model import FakeModel
 from engine.worker.loop import StepLoop
@@ -66,6 +66,13 @@ def test_a_restored_slot_is_hit_by_the_next_request(model: FakeModel, tmp_path: 
     again = generated(client, 3, PROMPT + end.text[: end.tokens - 1] + "!")
     assert again.cached == size
     client.worker.stop()
+
+
+def test_an_idle_engine_reports_the_cells_that_are_left(client: Client) -> None:
+    generated(client, 1, "hello", slot=0)
+    end = generated(client, 2, slot=1)
+    kept(client, ERASE, 0)
+    client.expect(Step, lambda step: step.metrics.cached_tokens == len(PROMPT) + end.tokens - 1)
 
 
 def test_a_file_of_another_engine_process_is_restored(tmp_path: Path) -> None:
