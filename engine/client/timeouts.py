@@ -10,7 +10,7 @@ class Supervision:
     load_timeout: float = 300.0
     """Maximum time without progress in loading."""
     stall_timeout: float = 60.0
-    """Maximum time without a finished step while the engine has work."""
+    """Maximum time without progress while the engine has work."""
     answer_timeout: float = 5.0
     """Maximum time for the reply to a cancel or a query."""
     drain_timeout: float = 5.0
@@ -41,7 +41,7 @@ class Supervision:
 
         Args:
             ready: True if the model is loaded.
-            progress_at: Time of the last progress: loading advanced, or a step finished.
+            progress_at: Time of the last progress: loading advanced, a step finished, or the intake worked.
             oldest_sent_at: Time of sending of the oldest request in flight; unset if there is no request.
             now: Current time.
         """
