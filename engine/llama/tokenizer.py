@@ -160,7 +160,7 @@ class Tokenizer:
 
     def _tokens(self, text: str, *, special: bool, begin: bool = False) -> list[int]:
         data = text.encode()
-        count = len(data) // 2 + 16
+        count = len(data) + 16  # hardly ever more, so that a slow text is tokenised only once
         while True:
             buffer = (llama_cpp.llama_token * count)()
             given = llama_cpp.llama_tokenize(self.vocab, data, len(data), buffer, count, begin, special)

@@ -13,7 +13,7 @@ from engine.worker.slices import Effort, Slices, effort_of_text
 RUN = 2048
 """Tokens of one part of an answer. A part of so many is encoded and read in about a millisecond."""
 MOST_TEXT = 2**22
-"""Characters of all texts of one query. llama.cpp tokenises so many in seconds."""
+"""Characters of all texts of one query. llama.cpp tokenises so many in seconds, unless the vocabulary lacks most."""
 
 
 def answer_query(query: AnyQuery, model: Model, send: Callable[[AnyAnswer], None]) -> Slices[AnyAnswer]:
@@ -41,7 +41,8 @@ def _tokenize(query: Tokenize, model: Model, send: Callable[[AnyAnswer], None]) 
         raise RequestError(f"the text has more than {MOST_TEXT} characters", param="content", code="invalid_value")
     last = Tokenized(TokenRun(0, ()))
     for index, text in enumerate(query.texts):
-        yield effort_of_text(len(text_of(text)))
+        effort = effort_of_text(len(text_of(text)))
+        yield Effort.QUERY if effort is Effort.TEXT else effort
         if isinstance(text, str):
             tokens = model.tokenize(text, special=query.special, begin=query.begin)
         else:

@@ -149,7 +149,8 @@ def test_costly_work_of_others_does_not_delay_a_request(client: Client, model: S
         client.event(key, Finished)
     client.ask(100, Tokenize(("a",), special=True, begin=True))
     assert client.expect(Answered).query_id == 100
-    assert (len(model.grammars.calls), len(model.texts.calls)) == (1, 1)
+    assert len(model.grammars.calls) == 1
+    assert len(model.texts.calls) <= 2, "one of a request, and one of a query"
 
 
 def test_a_known_grammar_does_not_wait_for_others(

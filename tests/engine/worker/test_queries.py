@@ -6,9 +6,19 @@ import pytest
 
 from engine.events import TokenRun
 from engine.prompt import PromptText
-from engine.protocol.messages import Answered, CancelQuery, Detokenize, Detokenized, QueryFailed, Tokenize, Tokenized
-from engine.testing.fake_model import END, NAMES, VOCABULARY
+from engine.protocol.messages import (
+    Answered,
+    CancelQuery,
+    Detokenize,
+    Detokenized,
+    QueryFailed,
+    Refused,
+    Tokenize,
+    Tokenized,
+)
+from engine.testing.fake_model import END, NAMES, VOCABULARY, FakeModel
 from engine.worker.queries import MOST_TEXT, RUN
+from engine.worker.slices import SHORT_TEXT
 from tests.engine.worker.worker_client import GUARD, Client, Gate
 
 
@@ -34,6 +44,26 @@ def test_too_long_texts_are_refused_before_they_are_tokenised(client: Client) ->
     client.ask(1, Tokenize(("x" * MOST_TEXT, "y"), special=True, begin=True))
     failed = client.expect(QueryFailed)
     assert (failed.fault, failed.param, failed.code) == ("RequestError", "content", "invalid_value")
+
+
+def test_a_long_text_of_a_request_does_not_wait_for_that_of_a_query() -> None:
+    client = Client(model=FakeModel(context=4096)).loaded()
+    begun, go_on = threading.Event(), threading.Event()
+    tokenize = client.model.tokenize
+
+    def slow(text: str, **options: bool) -> list[int]:
+        if text.startswith("q"):
+            begun.set()
+            assert go_on.wait(GUARD)
+        return tokenize(text, **options)
+
+    client.model.tokenize = slow  # type: ignore[method-assign]
+    client.ask(1, Tokenize(("q" * (SHORT_TEXT + 1),), special=True, begin=True))
+    assert begun.wait(GUARD)
+    client.generate(2, "r" * (SHORT_TEXT + 1))
+    assert client.expect(Refused).code == "context_length_exceeded"
+    go_on.set()
+    client.worker.stop()
 
 
 def test_names_in_plain_parts_do_not_count(client: Client) -> None:
