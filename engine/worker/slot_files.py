@@ -5,6 +5,7 @@ words are llama-server's: a mark, a version, the number of tokens, the tokens, a
 Older files have the tokens only.
 """
 
+import errno
 import struct
 import threading
 from collections.abc import Callable
@@ -26,6 +27,9 @@ _HEADER = struct.Struct("=III")
 _PACKED, _PACKED_VERSION = -1, 1
 """First words of a file that is not an older one."""
 _PACKED_WORDS = 3
+
+_WRONG_NAMES = {errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG}
+"""Errors that another file name would not have. The others, such as a full disk, are failures of the server."""
 
 T = TypeVar("T")
 
@@ -129,7 +133,8 @@ def write_state(path: Path, state: SlotState) -> int:
     """Write a file, which takes the place of one with this name as a whole, and return its size.
 
     Raises:
-        RequestError: The file cannot be written.
+        RequestError: There can be no file with this name.
+        EngineFault: The file cannot be written.
     """
     words = (_PACKED, _PACKED_VERSION, len(state.tokens), *state.tokens, 0)
     data = (_HEADER.pack(MAGIC, VERSION, len(words)), struct.pack(f"={len(words)}i", *words), state.cells)
@@ -145,15 +150,19 @@ def write_state(path: Path, state: SlotState) -> int:
     return sum(map(len, data))
 
 
-def _file_error(done: str, error: OSError) -> RequestError:
-    return RequestError(f"the file cannot be {done}: {error.strerror}", code="file_error", param="filename")
+def _file_error(done: str, error: OSError) -> EngineError:
+    message = f"the file cannot be {done}: {error.strerror}"
+    if error.errno in _WRONG_NAMES:
+        return RequestError(message, code="file_error", param="filename")
+    return EngineFault(message, code="file_failed")
 
 
 def read_state(path: Path) -> tuple[SlotState, int]:
     """Return the contents of a file, and its size.
 
     Raises:
-        RequestError: The file cannot be read, or is no file of a slot.
+        RequestError: There is no file with this name, or it is no file of a slot.
+        EngineFault: The file cannot be read.
     """
     try:
         data = path.read_bytes()

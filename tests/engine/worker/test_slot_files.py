@@ -1,5 +1,7 @@
 """Slots in files: saved, restored into any slot, hit by the next request, and erased."""
 
+import errno
+import os
 import queue
 import struct
 import threading
@@ -126,6 +128,14 @@ def test_wrong_files_are_refused_and_the_engine_goes_on(client: Client, tmp_path
     assert not [*tmp_path.glob("*.part")]
     assert failed(client, ERASE, 99).code == "invalid_value"
     assert generated(client, 2).cached == len(PROMPT) - 1
+
+
+def test_a_file_system_that_fails_is_not_the_fault_of_the_request(client: Client, tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for failure in (failed(client, SAVE, 0, loop / "file"), failed(client, RESTORE, 0, loop)):
+        assert (failure.fault, failure.code, failure.param) == ("EngineFault", "file_failed", None)
+        assert os.strerror(errno.ELOOP) in failure.message
 
 
 def test_a_slot_belongs_to_the_partition_of_its_prompt(client: Client, tmp_path: Path) -> None:
