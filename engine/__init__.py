@@ -32,6 +32,7 @@ from engine.info import EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, Slo
 from engine.prompt import Infill, Prompt, PromptText, TextPrompt, all_plain, text_of
 from engine.request import (
     MOST_GRAMMAR_CHARACTERS,
+    AdapterSet,
     EmbeddingInput,
     EmbeddingRequest,
     GenerationRequest,
@@ -47,6 +48,7 @@ from engine.request import (
 
 __all__ = [
     "MOST_GRAMMAR_CHARACTERS",
+    "AdapterSet",
     "Alternative",
     "BuildReport",
     "Busy",

@@ -27,7 +27,7 @@ from engine.protocol.messages import (
     Tokenize,
     Tokenized,
 )
-from engine.request import EmbeddingRequest, GenerationRequest, Request, SlotAction
+from engine.request import AdapterSet, EmbeddingRequest, GenerationRequest, Request, SlotAction
 
 
 class Engine:
@@ -243,7 +243,9 @@ class Engine:
         answer = await self._supervisor.queries.ask(Detokenize(tuple(tokens), special), client, sent=sent)
         return answer.text
 
-    async def keep_slot(self, action: SlotAction, slot: int, *, file: str = "", partition: str = "") -> tuple[int, int]:
+    async def keep_slot(
+        self, action: SlotAction, slot: int, *, file: str = "", partition: str = "", adapters: AdapterSet = ()
+    ) -> tuple[int, int]:
         """Save, restore or erase the cells of a slot, once no sequence holds it. Cancelling the wait cancels the query.
 
         Returns the number of tokens and the size of the file.
@@ -253,7 +255,7 @@ class Engine:
             RequestError: It cannot be done.
         """
         await self._restarted()
-        kept = await self._supervisor.queries.ask(KeepSlot(action, slot, file, partition))
+        kept = await self._supervisor.queries.ask(KeepSlot(action, slot, file, partition, adapters))
         return kept.tokens, kept.bytes
 
     def set_log_level(self, level: str) -> None:

@@ -13,7 +13,7 @@ from engine.config import EngineConfig
 from engine.events import Event, TokenRun
 from engine.info import EngineMetrics, HeldPrefix, ModelInfo, SlotInfo
 from engine.prompt import TextPrompt
-from engine.request import EmbeddingRequest, GenerationRequest, SlotAction
+from engine.request import AdapterSet, EmbeddingRequest, GenerationRequest, SlotAction
 
 AnswerT = TypeVar("AnswerT")
 
@@ -167,6 +167,8 @@ class KeepSlot(Query[SlotKept], frozen=True):
     """Path of the file; empty without one."""
     partition: str = ""
     """Partition of the client, as `GenerationRequest.cache_partition`. Slots with cells of another one are refused."""
+    adapters: AdapterSet = ()
+    """LoRA adapters of the cells. Slots with cells of others are refused."""
 
 
 AnyQuery: TypeAlias = Inspect | InspectQueue | InspectPrefixes | Tokenize | Detokenize | KeepSlot

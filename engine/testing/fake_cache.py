@@ -1,5 +1,6 @@
 """Fake KV cache: the token of each cell, in the slots, saved, and in files."""
 
+import json
 import sys
 from array import array
 from collections import defaultdict
@@ -167,16 +168,20 @@ class FakeCache(KVCache):
 
     @override
     def read(self, seq_id: int) -> bytes:
-        return array("i", self.cells[seq_id]).tobytes()
+        adapters = json.dumps(self.computed_by.get(seq_id, ()))
+        return array("i", self.cells[seq_id]).tobytes() + adapters.encode()
 
     @override
     def write(self, seq_id: int, cells: bytes, tokens: int) -> bool:
         if self.cells.get(seq_id):
             raise RuntimeError(f"slot {seq_id} is not empty")
-        if len(cells) != tokens * array("i").itemsize:
+        size = tokens * array("i").itemsize
+        try:
+            adapters = tuple((id_, scale) for id_, scale in json.loads(cells[size:]))
+        except ValueError:
             return False
         self._places[seq_id] = []
-        self._fill(seq_id, array("i", cells).tolist(), ())
+        self._fill(seq_id, array("i", cells[:size]).tolist(), adapters)
         self._floors[seq_id] = tokens
         return True
 

@@ -87,7 +87,7 @@ class SlotFiles:
         return _failure(query_id, error)
 
     def _answer(self, query: KeepSlot, done: Future[None]) -> SlotKept:
-        states, seq_id, partition = self._states, query.slot, partition_hash(query.partition)
+        states, seq_id, partition = self._states, query.slot, partition_hash(query.partition, query.adapters)
         if states is None:
             raise RequestError("this model only computes embeddings", code="unsupported_model", param="model")
         match query.action:

@@ -92,7 +92,7 @@ class SlotStates:
         if slot.holder is not None or slot.leaving is not None:
             return None
         if slot.cached and slot.partition != partition:
-            message = "the slot has a prompt of another client, or one with LoRA adapters"
+            message = "the slot has a prompt of another client, or one with other LoRA adapters"
             raise RequestError(message, code="foreign_slot", param="id_slot")
         return slot
 

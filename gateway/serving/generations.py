@@ -10,7 +10,7 @@ from typing import Any
 
 import anyio
 
-from engine import EmbeddingRequest, Engine, Finished, GenerationRequest
+from engine import AdapterSet, EmbeddingRequest, Engine, Finished, GenerationRequest, adapter_set
 from gateway.limits.bounds import generation_bound
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
@@ -177,6 +177,10 @@ class Generations:
         own = {name: free.pop(name) for name in _OWN_DEFAULTS & free.keys()}
         sampling = request.sampling.replaced(**free)
         return request.replaced(**own, sampling=sampling, given=request.given | self._terms.defaults.keys())
+
+    def adapters_of(self, caller: Caller) -> AdapterSet:
+        """Return the LoRA adapters of requests that choose none by their ids."""
+        return adapter_set(self._adapters(caller, GenerationRequest(id="", prompts=())).adapters or ())
 
     def _labelled(self, request: GenerationRequest) -> GenerationRequest:
         return request if self._labels is None else self._labels.label(request)

@@ -11,6 +11,7 @@ import anyio
 import anyio.lowlevel
 
 from engine import (
+    AdapterSet,
     EmbeddingRequest,
     EmbeddingResult,
     Engine,
@@ -218,8 +219,8 @@ class FakeEngine:
         """Every accepted request in order."""
         self.held_share = 1.0
         """Part of each labelled prompt that is held."""
-        self.kept: list[tuple[SlotAction, int, str, str]] = []
-        """Slots that were saved, restored or erased, with the file and the partition."""
+        self.kept: list[tuple[SlotAction, int, str, str, AdapterSet]] = []
+        """Slots that were saved, restored or erased, with the file, the partition and the adapters."""
         self.patience: float | None = None
         """The patience of the latest request."""
         self.deadline = math.inf
@@ -282,10 +283,12 @@ class FakeEngine:
             for prompt, tokens in enumerate(one.prompt_tokens)
         )[:most]
 
-    async def keep_slot(self, action: SlotAction, slot: int, *, file: str = "", partition: str = "") -> tuple[int, int]:
+    async def keep_slot(
+        self, action: SlotAction, slot: int, *, file: str = "", partition: str = "", adapters: AdapterSet = ()
+    ) -> tuple[int, int]:
         if self.refusal is not None:
             raise self.refusal
-        self.kept.append((action, slot, file, partition))
+        self.kept.append((action, slot, file, partition, adapters))
         return 84, 1000
 
     @asynccontextmanager

@@ -13,7 +13,7 @@ import pytest
 from engine.errors import RequestError
 from engine.events import Finished
 from engine.protocol.messages import Answered, Ask, CancelQuery, FromEngine, KeepSlot, QueryFailed, SlotKept, Step
-from engine.request import SlotAction
+from engine.request import AdapterSet, SlotAction
 from engine.testing.fake_model import FakeModel
 from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
@@ -35,15 +35,29 @@ def ask(client: Client, query: KeepSlot, query_id: int = 1) -> None:
     client.worker.receive(Ask(query_id, query))
 
 
-def kept(client: Client, action: SlotAction, slot: int, file: Path | str = "", partition: str = "") -> SlotKept:
-    ask(client, KeepSlot(action, slot, str(file), partition))
+def kept(
+    client: Client,
+    action: SlotAction,
+    slot: int,
+    file: Path | str = "",
+    partition: str = "",
+    adapters: AdapterSet = (),
+) -> SlotKept:
+    ask(client, KeepSlot(action, slot, str(file), partition, adapters))
     answer = client.expect(Answered).answer
     assert isinstance(answer, SlotKept)
     return answer
 
 
-def failed(client: Client, action: SlotAction, slot: int, file: Path | str = "", partition: str = "") -> QueryFailed:
-    ask(client, KeepSlot(action, slot, str(file), partition))
+def failed(
+    client: Client,
+    action: SlotAction,
+    slot: int,
+    file: Path | str = "",
+    partition: str = "",
+    adapters: AdapterSet = (),
+) -> QueryFailed:
+    ask(client, KeepSlot(action, slot, str(file), partition, adapters))
     return client.expect(QueryFailed)
 
 
@@ -147,6 +161,18 @@ def test_a_slot_belongs_to_the_partition_of_its_prompt(client: Client, tmp_path:
     kept(client, RESTORE, 0, tmp_path / "slot", "other")
     assert generated(client, 2, cache_partition="mine").cached == 0
     assert generated(client, 3, cache_partition="other").cached == len(PROMPT) - 1
+
+
+def test_a_slot_belongs_to_the_adapters_of_its_prompt(client: Client, tmp_path: Path) -> None:
+    adapters = ((0, 0.5),)
+    generated(client, 1, slot=0, adapters=adapters)
+    for others in ((), ((0, 1.0),)):
+        assert failed(client, SAVE, 0, tmp_path / "slot", adapters=others).code == "foreign_slot"
+    saved = kept(client, SAVE, 0, tmp_path / "slot", adapters=adapters)
+    assert kept(client, ERASE, 0, adapters=adapters).tokens == saved.tokens
+    assert kept(client, RESTORE, 1, tmp_path / "slot", adapters=adapters) == saved
+    assert generated(client, 2).cached == 0
+    assert generated(client, 3, adapters=adapters).cached == len(PROMPT) - 1
 
 
 def test_work_waits_for_the_slot_and_can_be_cancelled(client: Client, gate: Gate, tmp_path: Path) -> None:

@@ -110,8 +110,9 @@ class SlotActionsEndpoints:
         slot, action = _slot(call.http.path_params["id_slot"]), _action(query.get("action"))
         name = "" if action is SlotAction.ERASE else _file_name(call.prepared)
         file = str((self._folder / name).absolute()) if name else ""
+        partition, adapters = partition_of(call.caller), served.generations.adapters_of(call.caller)
         began = time.perf_counter()
-        tokens, size = await served.engine.keep_slot(action, slot, file=file, partition=partition_of(call.caller))
+        tokens, size = await served.engine.keep_slot(action, slot, file=file, partition=partition, adapters=adapters)
         return JsonReply(_ANSWERS[action](_Done(slot, name, tokens, size, (time.perf_counter() - began) * 1000)))
 
 

@@ -28,9 +28,9 @@ async def test_a_slot_is_saved_restored_and_erased(tmp_path: Path) -> None:
     erased = await act(engine, "action=erase", slot_save_path=tmp_path)
     assert erased.json == {"id_slot": 1, "n_erased": 84}
     assert engine.kept == [
-        (SlotAction.SAVE, 1, file, ""),
-        (SlotAction.RESTORE, 1, file, ""),
-        (SlotAction.ERASE, 1, "", ""),
+        (SlotAction.SAVE, 1, file, "", ()),
+        (SlotAction.RESTORE, 1, file, "", ()),
+        (SlotAction.ERASE, 1, "", "", ()),
     ]
 
 
@@ -44,6 +44,18 @@ async def test_slots_of_other_clients_are_out_of_reach(tmp_path: Path) -> None:
     engine = FakeEngine()
     await act(engine, "action=erase", slot_save_path=tmp_path, partition_cache=True)
     assert engine.kept[0][3]
+
+
+@pytest.mark.parametrize(("model", "adapters"), [("tiny", ((1, 1.0),)), ("tiny:fr", ((0, 0.5),))])
+async def test_a_slot_has_the_adapters_of_its_model_name(
+    tmp_path: Path, model: str, adapters: tuple[tuple[int, float], ...]
+) -> None:
+    engine, lora = FakeEngine(), (f"fr={tmp_path}:0.5", f"es={tmp_path}")
+    app = app_of(engine, slot_save_path=tmp_path, lora=lora)
+    await AsgiCall(app, "/lora-adapters", orjson.dumps([{"id": 1, "scale": 1}])).run()
+    call = await AsgiCall(app, "/slots/1", query=f"action=erase&model={model}").run()
+    assert call.status == 200
+    assert engine.kept[0][-1] == adapters
 
 
 async def test_the_folder_is_needed() -> None:
