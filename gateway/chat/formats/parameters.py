@@ -2,8 +2,8 @@
 
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.signature import ArgumentTypes, Signature
-from gateway.chat.formats.source import Reading, Source, Truncated
-from gateway.chat.formats.values import as_json, escaped, quoted
+from gateway.chat.formats.source import Emit, Malformed, Reading, Source, Truncated
+from gateway.chat.formats.values import PYTHON, as_json, escaped, quoted, read_value
 
 _TYPES = {"{": "object", "[": "array", "t": "boolean", "f": "boolean", "n": "null", '"': "quoted"}
 """Type of a value by the first character of its JSON text. A text with quotes stays as it is."""
@@ -42,10 +42,29 @@ def read_text(source: Source, out: Output, types: ArgumentTypes, closing: tuple[
         out.arguments('"')
         return
     parts: list[str] = []
+    if types and "string" not in types and (yield from _read_json(source, parts.append, closing)):
+        out.arguments("".join(parts))
+        return
+    parts.clear()
     closed = yield from source.until(closing, parts.append)
     out.arguments(_converted("".join(parts), types))
     if closed is None:
         raise Truncated
+
+
+def _read_json(source: Source, emit: Emit, closing: tuple[str, ...]) -> Reading[bool]:
+    """Read a value and one of `closing` after it, which its strings may have, too. Return False if it is no value."""
+    source.hold()
+    try:
+        yield from source.skip_whitespace()
+        yield from read_value(source, emit, PYTHON)
+        yield from source.skip_whitespace()
+        yield from source.expect(*closing)
+    except Malformed:
+        source.rewind()
+        return False
+    source.commit()
+    return True
 
 
 def _converted(text: str, types: ArgumentTypes) -> str:

@@ -21,6 +21,7 @@ _PROPERTIES: dict[str, Any] = {
     "flag": {"type": "boolean"},
     "point": {"$ref": "#/$defs/point"},
     "points": {"type": "array", "items": {"$ref": "#/$defs/point"}},
+    "texts": {"type": "array", "items": {"type": "string"}},
     "perhaps": {"anyOf": [{"type": "string"}, {"type": "null"}]},
     "number": {"type": ["number", "null"]},
     "either": {"oneOf": [{"type": "string"}, {"type": "array"}, {"$ref": "#/$defs/point"}]},
@@ -130,6 +131,14 @@ def test_arguments_are_read_as_they_were_written_at_any_cut(
 @pytest.mark.parametrize("family", _WRITTEN)
 def test_the_name_of_an_argument_may_begin_with_a_slash(family: str) -> None:
     assert _read(family, [_write(family, {"/path": "a"})]) == {"/path": "a"}
+
+
+@pytest.mark.parametrize("family", _WRITTEN)
+def test_strings_in_json_may_have_the_tag_that_ends_the_value(family: str) -> None:
+    ended = _WRITTEN[family][1].partition("{value}")[2].strip()
+    arguments = {"texts": [ended, f"a\n{ended}\n"], "count": 5}
+    text = _write(family, arguments)
+    assert _read(family, [text]) == _read(family, list(text)) == arguments
 
 
 @pytest.mark.parametrize(
