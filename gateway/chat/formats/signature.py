@@ -9,6 +9,9 @@ from typing import Any, TypeAlias
 from gateway.chat.tools import Tool
 
 _MAX_REFERENCES = 16
+_CHOICES = ("allOf", "anyOf", "oneOf")
+_COMBINING = frozenset({"$ref", *_CHOICES})
+_TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 
 ArgumentTypes: TypeAlias = frozenset[str]
 """JSON schema's names of the types that an argument may have; empty if any type is allowed."""
@@ -65,7 +68,20 @@ class Shape:
     @cached_property
     def item(self) -> "Shape":
         """The shape of each item."""
-        return Shape(self._root, next((part["items"] for part in self._parts() if "items" in part), {}))
+        return Shape(self._root, next((part["items"] for part in self.parts() if "items" in part), {}))
+
+    @property
+    def values(self) -> list[Any]:
+        """All values that it allows, if it lists them; otherwise empty."""
+        values: list[Any] = []
+        for part in self.parts():
+            if (own := _listed(part)) is not None:
+                values += own
+            elif part.get("type") == "null":
+                values.append(None)
+            elif not _COMBINING & part.keys():
+                return []
+        return values
 
     def member(self, name: str) -> "Shape":
         """Return the shape of the member with this name."""
@@ -75,14 +91,14 @@ class Shape:
 
     def _schema_of(self, name: str) -> object:
         others: object = {}
-        for part in self._parts():
+        for part in self.parts():
             properties = part.get("properties")
             if isinstance(properties, Mapping) and name in properties:
                 return properties[name]
             others = others or part.get("additionalProperties")
         return others
 
-    def _parts(self) -> Iterator[Mapping[str, Any]]:
+    def parts(self) -> Iterator[Mapping[str, Any]]:
         """Yield the schema, and those that it refers to or combines, each once."""
         left, seen = deque([self._schema]), set[int]()
         while left:
@@ -93,7 +109,7 @@ class Shape:
             yield part
             if isinstance(reference := part.get("$ref"), str):
                 left.append(_resolved(self._root, reference))
-            for key in ("allOf", "anyOf", "oneOf"):
+            for key in _CHOICES:
                 left += part[key] if isinstance(part.get(key), list) else []
 
 
@@ -118,9 +134,8 @@ class _Schema:
             return frozenset(map(str, named))
         if isinstance(reference := schema.get("$ref"), str):
             return self._at(reference, references)
-        for values in (schema.get("enum"), [schema["const"]] if "const" in schema else None):
-            if isinstance(values, list):
-                return frozenset({"string"} if all(isinstance(value, str) for value in values) else ())
+        if (values := _listed(schema)) is not None:
+            return frozenset(map(type_of, values))
         return self._union(schema, references)
 
     def _at(self, reference: str, references: int) -> ArgumentTypes:
@@ -137,6 +152,17 @@ class _Schema:
             return ANY_TYPE
         types = [self.types(choice, references - 1) for choice in choices]
         return frozenset().union(*types) if all(types) else ANY_TYPE
+
+
+def type_of(value: object) -> str:
+    """Return JSON schema's name of the type of a value."""
+    return _TYPE_NAMES.get(type(value), "null")
+
+
+def _listed(schema: Mapping[str, Any]) -> list[Any] | None:
+    """Return the values that a schema itself lists, or None if it does not list them."""
+    values = [schema["const"]] if "const" in schema else schema.get("enum")
+    return values if isinstance(values, list) else None
 
 
 def _resolved(root: Mapping[str, Any], reference: str) -> object:

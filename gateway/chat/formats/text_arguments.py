@@ -1,12 +1,13 @@
 """Grammars for arguments that a family writes one by one, as text."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from engine import RequestError, strict_schema
 from gateway.chat.formats.lark import Rules, either, json_value
-from gateway.chat.formats.signature import ANY_TYPE, ArgumentTypes, signature
+from gateway.chat.formats.signature import ANY_TYPE, ArgumentTypes, Shape, signature, type_of
 from gateway.chat.tools import Tool
 
 _TEXT_LIMITS = ("pattern", "format", "minLength", "maxLength")
@@ -116,7 +117,7 @@ def _values(
     line: str,
 ) -> Iterator[str]:
     """Yield the expression for a value and its closing, unless other tags take it. As text, it includes all JSON."""
-    if all(not allowed or "string" in allowed for allowed in (types, tags.types)):
+    if _allow_text(types) and _allow_text(tags.types):
         if not tags.plain or tool.grammar is None:
             yield text_value(rules, tool, name, schema, tags, line)
     elif types != _STRING:
@@ -133,23 +134,25 @@ def text_value(rules: Rules, tool: Tool, name: str, schema: Mapping[str, Any], t
     if tool.grammar is not None:
         ends = [rules.text(line, closing), rules.text(closing)] if line else [rules.text(closing)]
         return f"{rules.matching(tool.grammar, closing)} {either(ends)}"
-    if known := _texts(schema):
-        return f"{either([rules.text(text) or _NOTHING for text in known])} {rules.text(line, closing)}"
+    shape = Shape(schema, schema)
+    if texts := [_text(value) for value in shape.values if not tags.types or type_of(value) in tags.types]:
+        return f"{either([rules.text(text) or _NOTHING for text in texts])} {rules.text(line, closing)}"
     if tool.strict:
-        _check_unlimited(tool, name, schema)
+        _check_unlimited(tool, name, shape)
     return f"/{tags.plain}/ {rules.text(closing)}" if tags.plain else rules.until(closing)
 
 
-def _texts(schema: Mapping[str, Any]) -> list[str] | None:
-    """Return all texts that the schema allows, or None if it does not list them."""
-    listed = [schema["const"]] if "const" in schema else schema.get("enum")
-    return listed if isinstance(listed, list) and all(isinstance(text, str) for text in listed) else None
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
-def _check_unlimited(tool: Tool, name: str, schema: Mapping[str, Any]) -> None:
-    for limit in _TEXT_LIMITS:
-        if limit in schema:
-            message = (
-                f"{limit} of {name} in the strict tool {tool.name} cannot be enforced in this model's call format."
-            )
-            raise RequestError(message, param="tools")
+def _check_unlimited(tool: Tool, name: str, shape: Shape) -> None:
+    """Check that no schema of a text limits it. Raises `RequestError`."""
+    texts = (part for part in shape.parts() if _allow_text(Shape(part, part).types))
+    if limit := next((limit for part in texts for limit in _TEXT_LIMITS if limit in part), None):
+        message = f"{limit} of {name} in the strict tool {tool.name} cannot be enforced in this model's call format."
+        raise RequestError(message, param="tools")
+
+
+def _allow_text(types: ArgumentTypes) -> bool:
+    return not types or "string" in types

@@ -229,16 +229,19 @@ def test_a_text_cannot_hold_the_tag_that_ends_it(family: str, ended: str, vocabu
     assert not vocabulary.allows(grammar, call_text(family, CALLS[family][0].replace("Oslo", f"Os{ended}lo")))
 
 
+def _dsml(tool: str, argument: str, declared: str, value: str) -> str:
+    """Return a call with one argument."""
+    written = f'<|DSML|parameter name="{argument}" string="{declared}">{value}</|DSML|parameter>'
+    return call_text("dsml", wide(f'<|DSML|invoke name="{tool}">\n{written}\n</|DSML|invoke>'))
+
+
 def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabulary) -> None:
     tool = Tool("f", parameters={"properties": {"x": {"type": ["string", "integer"]}}, "required": ["x"]})
     grammar = _format("dsml", vocabulary).grammar([tool], "required", parallel=False, thinking=False)
     assert grammar is not None
 
     def allowed(declared: str, value: str) -> bool:
-        argument = wide(f'<|DSML|parameter name="x" string="{declared}">{value}</|DSML|parameter>')
-        return vocabulary.allows(
-            grammar, call_text("dsml", wide(f'<|DSML|invoke name="f">\n{argument}\n</|DSML|invoke>'))
-        )
+        return vocabulary.allows(grammar, _dsml("f", "x", declared, value))
 
     assert allowed("true", "five")
     assert allowed("false", "5")
@@ -261,27 +264,60 @@ def test_a_required_call_without_a_tool_is_refused() -> None:
         assert caught.value.param == "tool_choice"
 
 
+@pytest.mark.parametrize("limited", [{"pattern": "^a+$"}, {"maxLength": 3}])
 @pytest.mark.parametrize("family", ["qwen-coder", "glm", "gemma-4"])
-def test_a_strict_limit_on_bare_text_is_refused(family: str) -> None:
-    tool = Tool("f", parameters={"properties": {"id": {"type": "string", "pattern": "^a+$"}}}, strict=True)
-    with pytest.raises(RequestError) as caught:
-        choose(TEMPLATES[family]).grammar([tool], "required", parallel=True, thinking=False)
-    assert caught.value.param == "tools"
+def test_a_strict_limit_on_bare_text_is_refused(family: str, limited: dict[str, Any]) -> None:
+    text = {"type": "string", **limited}
+    nullable = [] if family == "gemma-4" else [{"anyOf": [{"$ref": "#/$defs/text"}, {"type": "null"}]}]
+    for schema in (text, {"$ref": "#/$defs/text"}, *nullable):
+        tool = Tool("f", parameters={"$defs": {"text": text}, "properties": {"id": schema}}, strict=True)
+        with pytest.raises(RequestError) as caught:
+            choose(TEMPLATES[family]).grammar([tool], "required", parallel=True, thinking=False)
+        assert caught.value.param == "tools"
 
 
-def test_listed_texts_and_references_are_kept_to_without_quotes(vocabulary: Vocabulary) -> None:
+def test_a_limit_on_a_number_beside_a_text_is_no_limit_on_the_text() -> None:
+    either = {"anyOf": [{"type": "string"}, {"type": "integer", "format": "int64"}]}
+    tool = Tool("f", parameters={"properties": {"id": either}}, strict=True)
+    assert choose(TEMPLATES["glm"]).grammar([tool], "required", parallel=True, thinking=False) is not None
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"enum": ["km", "mile"]}, ["km", "mile"], ["yard", "null", ""]),
+        ({"enum": ["km", ""]}, ["km", ""], ["mile"]),
+        ({"type": "string", "const": "km"}, ["km"], ["mile"]),
+        ({"const": 5}, ["5"], ["6", "five"]),
+        ({"enum": ["km", 5, None, True]}, ["km", "5", "null", "true"], ["6", "yard"]),
+        ({"type": ["string", "null"], "enum": ["km", None]}, ["km", "null"], ["yard"]),
+        ({"anyOf": [{"type": "string", "enum": ["km"]}, {"type": "null"}]}, ["km", "null"], ["yard"]),
+        ({"oneOf": [{"const": "km"}, {"$ref": "#/$defs/unit"}]}, ["km", "mile"], ["yard"]),
+        ({"$ref": "#/$defs/unit"}, ["mile"], ["yard"]),
+        ({"allOf": [{"$ref": "#/$defs/unit"}], "default": "mile"}, ["mile"], ["yard"]),
+        ({"$ref": "#/$defs/level"}, ["3"], ["4", "high"]),
+        ({"anyOf": [{"const": "km"}, {"type": "string"}]}, ["km", "yard"], []),
+        ({"type": "string", "enum": [1]}, ["1"], []),
+    ],
+)
+@pytest.mark.parametrize("family", ["glm", "dsml"])
+def test_listed_values_and_references_are_kept_to_without_quotes(
+    family: str, schema: dict[str, Any], right: list[str], wrong: list[str], vocabulary: Vocabulary
+) -> None:
     parameters = {
-        "$defs": {"level": {"type": "integer", "maximum": 3}, "unit": {"enum": ["km", "mile"]}},
-        "properties": {"unit": {"enum": ["km", "mile"]}, "level": {"$ref": "#/$defs/level"}},
-        "required": ["unit", "level"],
+        "$defs": {"level": {"type": "integer", "maximum": 3}, "unit": {"enum": ["mile"]}},
+        "properties": {"x": schema},
+        "required": ["x"],
     }
-    grammar = _format("glm", vocabulary).grammar(
-        [Tool("f", parameters=parameters)], "required", parallel=False, thinking=False
-    )
+    tool = Tool("f", parameters=parameters, strict=True)
+    grammar = _format(family, vocabulary).grammar([tool], "required", parallel=False, thinking=False)
     assert grammar is not None
-    argument = "<arg_key>{}</arg_key>\n<arg_value>{{}}</arg_value>\n"
-    text = f"<tool_call>f\n{argument.format('unit')}{argument.format('level')}</tool_call>"
-    assert vocabulary.allows(grammar, text.format("km", 3))
-    assert not vocabulary.allows(grammar, text.format("yard", 3))
-    assert not vocabulary.allows(grammar, text.format("km", 4))
-    assert not vocabulary.allows(grammar, text.format("km", "high"))
+
+    def allowed(value: str) -> bool:
+        if family == "glm":
+            return vocabulary.allows(
+                grammar, f"<tool_call>f\n<arg_key>x</arg_key>\n<arg_value>{value}</arg_value>\n</tool_call>"
+            )
+        return any(vocabulary.allows(grammar, _dsml("f", "x", kind, value)) for kind in ("true", "false"))
+
+    assert [value for value in right + wrong if allowed(value)] == right
