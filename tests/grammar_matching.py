@@ -1,5 +1,6 @@
 """llguidance over a small vocabulary, where markers are tokens or plain text."""
 
+import random
 from collections.abc import Sequence
 
 from llguidance import LLMatcher, LLTokenizer
@@ -7,6 +8,9 @@ from llguidance._tokenizer import TokenizerWrapper
 
 from engine import Grammar
 from engine.sampling.grammar import to_lark
+
+_LONGEST = 600
+"""Maximum of tokens of a drawn text."""
 
 
 class _Bytes:
@@ -38,6 +42,36 @@ class Vocabulary:
         matcher = LLMatcher(self._tokenizer, to_lark(grammar))
         tokens = self._tokens(text)
         return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+
+    def sample(self, grammar: Grammar, chance: random.Random, ends: Sequence[str]) -> str | None:
+        """Return a text that a grammar allows, drawn at random; None if it became too long.
+
+        Args:
+            grammar: the grammar.
+            chance: the source of chance.
+            ends: texts of the family's markup, which are drawn whole, and more often the longer the text is.
+        """
+        matcher = LLMatcher(self._tokenizer, to_lark(grammar))
+        drawn: list[int] = []
+        while len(drawn) < _LONGEST and (allowed := self._allowed(matcher)):
+            if matcher.is_accepting() and chance.random() < 0.5:
+                break
+            marker = self._tokens(chance.choice(ends))
+            if chance.random() < len(drawn) / _LONGEST + 0.2 and matcher.validate_tokens(marker) == len(marker):
+                step = marker
+            else:
+                step = [chance.choice([token for token in allowed if 32 <= token < 127] or allowed)]
+            assert matcher.try_consume_tokens(step) == len(step)
+            drawn += step
+        return self._text(drawn) if matcher.is_accepting() else None
+
+    def _allowed(self, matcher: LLMatcher) -> list[int]:
+        mask = int.from_bytes(matcher.compute_bitmask(), "little")
+        return [token for token in (*range(256), *self.special_tokens.values()) if mask >> token & 1]
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        names = {token: name.encode() for name, token in self.special_tokens.items()}
+        return b"".join(names.get(token) or bytes([token]) for token in tokens).decode()
 
     def refusal(self, grammar: Grammar) -> str:
         """Return why llguidance refuses a grammar; empty if it does not."""

@@ -26,6 +26,7 @@ _VALUE, _VALUE_END = "<arg_value>", "</arg_value>"
 _TAGS = (ValueTags(_VALUE, _VALUE_END),)
 _NEWLINE = "\n"
 _NAME = re.compile(r"[^<\s]*")
+_ARGUMENTS = re.compile(r"(?!\s)[^<]*(?<!\s)")
 
 
 class Glm(TaggedFormat):
@@ -73,5 +74,5 @@ def _read_argument(source: Source, out: Output, tool: Signature, writer: Argumen
 
 
 def _call(rules: Rules, tool: Tool) -> str:
-    written = text_arguments(rules, tool, lambda name: (_NEWLINE, KEY, name, _KEY_END, _NEWLINE), _TAGS)
+    written = text_arguments(rules, tool, _ARGUMENTS, lambda name: (_NEWLINE, KEY, name, _KEY_END, _NEWLINE), _TAGS)
     return f"{rules.text(tool.name)} {written} {rules.text(_NEWLINE, _CLOSING)}"

@@ -14,6 +14,8 @@ from gateway.chat.formats.values import PYTHON, read_value
 from gateway.chat.tools import Tool
 
 _NAME = re.compile(r"[-.\w]*")
+_ARGUMENT = re.compile(r"[-.$@\w]*")
+_ARGUMENTS = re.compile(r"[-.$@\w]+")
 _METHOD = ".call"
 
 
@@ -46,13 +48,13 @@ def python_call(rules: Rules, tool: Tool) -> str:
     def argument(name: str, schema: Mapping[str, Any]) -> str:
         return f"{rules.text(f'{name}=')} {json_value(schema) if grammar is None else json_text(grammar)}"
 
-    written = listed_arguments(rules, tool, argument, ", ")
+    written = listed_arguments(rules, tool, _ARGUMENTS, argument, ", ")
     return f"{rules.text(f'{tool.name}(')} {written} {rules.text(')')}"
 
 
 def _read_argument(source: Source, out: Output, writer: ArgumentsWriter) -> Reading[None]:
     source.hold()
-    name = yield from source.word(_NAME)
+    name = yield from source.word(_ARGUMENT)
     if not name:
         raise Truncated if source.finished() else Malformed
     yield from source.skip_whitespace()

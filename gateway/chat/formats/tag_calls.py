@@ -24,6 +24,7 @@ from gateway.chat.tools import Tool
 
 _NEWLINE = "\n"
 _NAME = re.compile(r'[^<>"\n]*')
+_ELEMENTS = re.compile(r'[^/<>"\n][^<>"\n]*')
 _INDEX = re.compile(r"[0-9]*")
 _NO_STRING = frozenset({"number", "integer", "boolean", "null", "object", "array"})
 
@@ -234,7 +235,8 @@ def _call(rules: Rules, tool: Tool, markup: Markup) -> str:
     def argument(name: str) -> tuple[str, str]:
         return markup.between_arguments, f"{markup.argument.opening}{name}{markup.argument.closing}"
 
-    written = text_arguments(rules, tool, argument, markup.values, line)
+    names = _ELEMENTS if markup.nested else _NAME
+    written = text_arguments(rules, tool, names, argument, markup.values, line)
     index = f"{rules.text(markup.index)} /[0-9]{{1,4}}/" if markup.index else ""
     head = f"{rules.text(tool.name)} {index} {rules.text(markup.head_end)}"
     return f"{head} {written} {rules.text(markup.between_arguments, markup.call.closing)}"

@@ -1,6 +1,7 @@
 """Grammars for arguments that a family writes one by one, as text."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
@@ -39,21 +40,27 @@ class ValueTags:
         return replace(self, closing=self.closing.replace(_NAME, name)) if _NAME in self.closing else self
 
 
-def argument_schemas(tool: Tool) -> dict[str, Mapping[str, Any]]:
+def argument_schemas(tool: Tool, names: re.Pattern[str]) -> dict[str, Mapping[str, Any]]:
     """Return the complete schema of each argument by name. It must be enforced wholly if the tool is strict.
 
     Raises:
-        RequestError: if the tool's `properties` are not an object of schemas.
+        RequestError: if the tool's `properties` are not an object of schemas, or have a name that `names` does not
+            match, so that the parser would not read it.
     """
     properties = tool.parameters.get("properties", {})
     if not isinstance(properties, Mapping) or not all(isinstance(schema, Mapping) for schema in properties.values()):
         raise RequestError(f"The properties of the tool {tool.name} should be an object of schemas.", param="tools")
+    if (odd := next((name for name in properties if not names.fullmatch(name)), None)) is not None:
+        message = f"The argument {odd[:64]!r} of the tool {tool.name} cannot be written in this model's call format."
+        raise RequestError(message, param="tools")
     shared = {key: tool.parameters[key] for key in _DEFINITIONS if key in tool.parameters}
     complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] = strict_schema if tool.strict else dict
     return {name: complete({**shared, **schema}) for name, schema in properties.items()}
 
 
-def listed_arguments(rules: Rules, tool: Tool, argument: Callable[[str, Mapping[str, Any]], str], comma: str) -> str:
+def listed_arguments(
+    rules: Rules, tool: Tool, names: re.Pattern[str], argument: Callable[[str, Mapping[str, Any]], str], comma: str
+) -> str:
     """Return the expression for the tool's arguments with commas between them.
 
     The required arguments come first, then any of the others, both in the order of the schema.
@@ -61,13 +68,14 @@ def listed_arguments(rules: Rules, tool: Tool, argument: Callable[[str, Mapping[
     Args:
         rules: the grammar.
         tool: the tool.
+        names: the names that the parser reads.
         argument: returns the expression for an argument of this name and schema.
         comma: the text between two arguments.
     """
     needed = frozenset(tool.parameters.get("required", ()))
     required: list[str] = []
     optional: list[str] = []
-    for name, schema in argument_schemas(tool).items():
+    for name, schema in argument_schemas(tool, names).items():
         (required if name in needed else optional).append(argument(name, schema))
     firsts, rest = [], ""
     for expression in reversed(optional):
@@ -78,23 +86,27 @@ def listed_arguments(rules: Rules, tool: Tool, argument: Callable[[str, Mapping[
     return f"{either(firsts)}?" if firsts else ""
 
 
-def text_arguments(rules: Rules, tool: Tool, head: Head, values: Sequence[ValueTags], line: str = "") -> str:
+def text_arguments(
+    rules: Rules, tool: Tool, names: re.Pattern[str], head: Head, values: Sequence[ValueTags], line: str = ""
+) -> str:
     """Return the expression for the tool's arguments in the order of its schema, with optional ones optional.
 
     Args:
         rules: the grammar.
         tool: the tool.
+        names: the names that the parser reads.
         head: returns the texts before the tags of an argument's value.
         values: the tags around values, of which a value has one whose types are among its own.
         line: the line break at both ends of a value. Free text ends with or without it, as the model likes.
 
     Raises:
-        RequestError: if a strict schema limits text in a way that cannot be enforced without quotes.
+        RequestError: if a strict schema limits text in a way that cannot be enforced without quotes; and as in
+            `argument_schemas`.
     """
     types_of = signature(tool).types_of
     required = frozenset(tool.parameters.get("required", ()))
     written = []
-    for name, schema in argument_schemas(tool).items():
+    for name, schema in argument_schemas(tool, names).items():
         types = types_of(name)
         fitting = [tags for tags in values if not types or not tags.types or types & tags.types] or values[-1:]
         forms = [

@@ -14,7 +14,9 @@ MAX_DEPTH = 64
 _SCALAR = re.compile(r"[-+.\w]*", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
 _UNFINISHED_NUMBER = re.compile(r"-?\d*\.?\d*(?:[eE][-+]?\d*)?", re.ASCII)
-_BARE_KEY = re.compile(r"[-.\w$]*")
+_BARE_KEY = re.compile(r"[-.$@\w]*")
+BARE_KEYS = re.compile(r"[-.$@\w]+")
+"""Keys that are read without quotes."""
 _CODES = {"u": 4, "x": 2}
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 

@@ -127,6 +127,19 @@ MINICPM_VOCABULARY = Vocabulary(["<think>", "</think>", "<function", "</function
 VOCABULARIES = {"tokens": Vocabulary(_MARKERS), "text": Vocabulary()}
 
 
+ENDS = [
+    *('"', "}", "]", ")", "\n", ", ", "\n```", "</parameter>", "</function>", "</param>", "]]></param>", "</invoke>"),
+    *("[/THINK]", "</seed:think>", "<channel|>", "</mm:think>", "<|close|>think<|sep|>"),
+    *("</arg_value>", "</tool_call>", "</think>", "</seed:tool_call>", "</minimax:tool_call>", f"{_M3}</city>"),
+    *(f"{_M3}</invoke>", f"{_M3}</tool_call>", "<|close|>argument<|sep|>", "<|close|>call<|sep|>"),
+    *("<|close|>tools<|sep|>", "<escape>", '<|"|>', "<end_function_call>", "<tool_call|>", "<|END_ACTION|>"),
+    *("<|tools_suffix|>", "<|tool_calls_section_end|>", "<|tool_call_end|>", "</TOOLCALL>", "</tool_calls>"),
+    *map(wide, ("\n```<|tool▁call▁end|>", "<|tool▁call▁end|>", "<|tool▁calls▁end|>")),
+    *map(wide, ("</|DSML|parameter>", "</|DSML|invoke>", "</|DSML|tool_calls>", "</|DSML|function_calls>")),
+]
+"""Texts that end parts of calls."""
+
+
 def call_text(family: str, *calls: str) -> str:
     """Return a text with calls of a family."""
     return _FRAMES.get(family, "{}").replace("{}", _SEPARATORS.get(family, "").join(calls))

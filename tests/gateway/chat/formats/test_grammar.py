@@ -1,17 +1,19 @@
 """Grammars that force calls: every text they allow is readable by the parser."""
 
+import json
+import random
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from engine import Grammar, GrammarKind, RequestError
-from gateway.chat.deltas import CallBegan
+from gateway.chat.deltas import CallArguments, CallBegan
 from gateway.chat.formats import Format
 from gateway.chat.tools import Named, Tool
 from tests.gateway.chat.formats.case import wide
 from tests.gateway.chat.formats.cases import TEMPLATES
-from tests.gateway.chat.formats.forced_calls import CALLS, VOCABULARIES, call_text
+from tests.gateway.chat.formats.forced_calls import CALLS, ENDS, VOCABULARIES, call_text
 from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
 from tests.grammar_matching import Vocabulary
 from tests.repeat import first
@@ -274,6 +276,39 @@ def test_a_strict_limit_on_bare_text_is_refused(family: str, limited: dict[str, 
         with pytest.raises(RequestError) as caught:
             choose(TEMPLATES[family]).grammar([tool], "required", parallel=True, thinking=False)
         assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize(
+    ("family", "names", "others"),
+    [
+        *(
+            (family, ("a b", "$a", "/a", ""), ("a<b", "a>b", 'a"b', "a\nb"))
+            for family in ("qwen-coder", "seed", "minimax", "minicpm", "dsml", "kimi-k3")
+        ),
+        ("minimax-m3", ("a b", "$a"), ("a<b", "a>b", "/a", "")),
+        ("glm", ("a b", "a\nb", 'a"b', "a>b"), ("a<b", " a", "a\n")),
+        *((family, ("$a", "@a.b-c"), ("a b", "a:b", "a=b", "")) for family in ("llama-pythonic", "lfm2", "gemma-4")),
+        ("hermes", ("a<b", 'a"b', "a\nb", ""), ()),
+    ],
+)
+def test_an_argument_whose_name_would_not_be_read_is_refused(
+    family: str, names: tuple[str, ...], others: tuple[str, ...], vocabulary: Vocabulary
+) -> None:
+    chosen = _format(family, vocabulary)
+    for name in names + others:
+        tool = Tool("f", parameters={"properties": {name: {"const": 1}}, "required": [name]})
+        if name in others:
+            with pytest.raises(RequestError) as caught:
+                chosen.grammar([tool], "required", parallel=False, thinking=False)
+            assert caught.value.param == "tools"
+        else:
+            grammar = chosen.grammar([tool], "required", parallel=False, thinking=False)
+            assert grammar is not None
+            chance = random.Random(name)
+            text = next(filter(None, (vocabulary.sample(grammar, chance, ENDS) for _ in range(9))))
+            *_, arguments = parse(chosen, [text], tools=[tool])
+            assert isinstance(arguments, CallArguments)
+            assert json.loads(arguments.text) == {name: 1}
 
 
 def test_a_limit_on_a_number_beside_a_text_is_no_limit_on_the_text() -> None:
