@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
-from gateway.chat.formats.lark import Rules, arguments
+from gateway.chat.formats.lark import Rules, arguments, either
 from gateway.chat.formats.listed_calls import ListedCalls
 from gateway.chat.formats.parser import Tags
 from gateway.chat.tools import Tool
@@ -17,12 +17,15 @@ from gateway.chat.tools import Tool
 ACTION = Tags("<|START_ACTION|>", "<|END_ACTION|>")
 _BEGIN, _NEXT, _END = "[\n    ", ",\n    ", "\n]"
 
+_OPENINGS = ("<|START_RESPONSE|>", "<|START_TEXT|>")
+_CLOSINGS = ("<|END_RESPONSE|>", "<|END_TEXT|>")
+
 
 class Cohere(ListedCalls):
     """Format of Command R7B and later."""
 
     name = "cohere"
-    marks = ("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>")
+    marks = (*_OPENINGS, *_CLOSINGS)
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
         super().__init__(special_tokens, reasoning_tags, ACTION)
@@ -31,6 +34,15 @@ class Cohere(ListedCalls):
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         listed = rules.several([self.call(rules, tool) for tool in tools], rules.text(_NEXT), parallel=parallel)
         return f"{rules.text(_BEGIN)} {listed} {rules.text(_END, ACTION.closing)}"
+
+    @override
+    def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:
+        return self.answer(rules, super().free(rules, calls, parallel=parallel))
+
+    @override
+    def answer(self, rules: Rules, content: str) -> str:
+        opening, closing = (either([rules.text(mark) for mark in marks]) for marks in (_OPENINGS, _CLOSINGS))
+        return f"{opening}? {content} {closing}?"
 
     @override
     def call(self, rules: Rules, tool: Tool) -> str:

@@ -160,12 +160,16 @@ class TaggedFormat(Format, ABC):
         called = f"{rules.until(self.opening)} {calls}"
         return f"({called})* {rules.rule(ANYTHING)}" if parallel else f"({called} | {rules.rule(ANYTHING)})"
 
+    def answer(self, _rules: Rules, content: str) -> str:
+        """Return the expression for an answer with `content` and the marks around it."""
+        return content
+
     @override
     def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
         if self.reasoning_tags is None or (grammar.kind is GrammarKind.GBNF and not thinking):
             return grammar
         rules = Rules(self.special_tokens, self.inner_tokens)
-        return rules.grammar(f"{self._before(rules, thinking=thinking)} {embedded(grammar)}")
+        return rules.grammar(f"{self._before(rules, thinking=thinking)} {self.answer(rules, embedded(grammar))}")
 
     def _before(self, rules: Rules, *, thinking: bool) -> str:
         """Return the expression for the text before the answer."""

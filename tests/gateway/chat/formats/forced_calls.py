@@ -124,6 +124,12 @@ _MARKERS = [
 ]
 MINICPM_VOCABULARY = Vocabulary(["<think>", "</think>", "<function", "</function>", "<param", "</param>"])
 """Its tokens are parts of other families' tags."""
+COHERE_VOCABULARY = Vocabulary(
+    [
+        *("<|START_THINKING|>", "<|END_THINKING|>", "<|START_ACTION|>", "<|END_ACTION|>"),
+        *("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+    ]
+)
 VOCABULARIES = {"tokens": Vocabulary(_MARKERS), "text": Vocabulary()}
 
 

@@ -9,7 +9,13 @@ from gateway.chat.deltas import CallBegan
 from gateway.chat.formats import Format
 from gateway.chat.tools import Tool
 from tests.gateway.chat.formats.cases import TEMPLATES
-from tests.gateway.chat.formats.forced_calls import CALLS, MINICPM_VOCABULARY, VOCABULARIES, call_text
+from tests.gateway.chat.formats.forced_calls import (
+    CALLS,
+    COHERE_VOCABULARY,
+    MINICPM_VOCABULARY,
+    VOCABULARIES,
+    call_text,
+)
 from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
 from tests.grammar_matching import Vocabulary
 from tests.repeat import first
@@ -69,6 +75,28 @@ def test_kimi_k3_calls_after_a_response(vocabulary: Vocabulary) -> None:
     assert vocabulary.allows(free, answer("It rains.") + end)
     assert vocabulary.allows(free, answer("I look.", call, call) + end)
     assert not vocabulary.allows(free, answer("I look.", call.replace(right, wrong)) + end)
+
+
+@pytest.mark.parametrize("pair", [("<|START_RESPONSE|>", "<|END_RESPONSE|>"), ("<|START_TEXT|>", "<|END_TEXT|>")])
+@pytest.mark.parametrize("vocabulary", [COHERE_VOCABULARY, VOCABULARIES["text"]], ids=["tokens", "text"])
+def test_cohere_writes_marks_around_an_answer(pair: tuple[str, str], vocabulary: Vocabulary) -> None:
+    opening, closing = pair
+    call, right, wrong = CALLS["cohere"]
+    thoughts, called = "Hm.<|END_THINKING|>", call_text("cohere", call)
+    chosen = _format("cohere", vocabulary)
+    strict = [replace(tool, strict=True) for tool in TOOLS]
+    for parallel in (True, False):
+        free = chosen.grammar(strict, "auto", parallel=parallel, thinking=True)
+        assert free is not None
+        answers = ("It rains.", f"{opening}It rains.{closing}", f"{opening}It rains.", called)
+        assert all(vocabulary.allows(free, thoughts + answer) for answer in answers)
+        assert not vocabulary.allows(free, f"{thoughts}{opening}I look.{called.replace(right, wrong)}")
+    forced = chosen.grammar(TOOLS, "required", parallel=True, thinking=True)
+    assert forced is not None
+    assert not vocabulary.allows(forced, f"{thoughts}{opening}{called}")
+    bound = chosen.answer_grammar(Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'), thinking=True)
+    assert all(vocabulary.allows(bound, thoughts + answer) for answer in ("42", f"{opening}42{closing}"))
+    assert not vocabulary.allows(bound, f"{thoughts}{opening}fortytwo{closing}")
 
 
 def test_functionary_answers_and_calls_with_their_recipients(vocabulary: Vocabulary) -> None:
