@@ -36,8 +36,8 @@ class Cohere(ListedCalls):
         return f"{rules.text(_BEGIN)} {listed} {rules.text(_END, ACTION.closing)}"
 
     @override
-    def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:
-        return self.answer(rules, super().free(rules, calls, parallel=parallel))
+    def free(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        return self.answer(rules, super().free(rules, tools, parallel=parallel))
 
     @override
     def answer(self, rules: Rules, content: str) -> str:

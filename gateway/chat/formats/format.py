@@ -147,18 +147,23 @@ class TaggedFormat(Format, ABC):
             return None
         rules = Rules(self.special_tokens, self.inner_tokens)
         before = self._before(rules, thinking=thinking)
-        calls = self.calls(rules, chosen(tools, choice), parallel=parallel)
-        answer = self.free(rules, calls, parallel=parallel) if choice == "auto" else self.forced(rules, calls)
-        return rules.grammar(f"{before} {answer}")
+        allowed = chosen(tools, choice)
+        if choice == "auto":
+            return rules.grammar(f"{before} {self.free(rules, allowed, parallel=parallel)}")
+        return rules.grammar(f"{before} {self.forced(rules, self.calls(rules, allowed, parallel=parallel))}")
 
     def forced(self, rules: Rules, calls: str) -> str:
         """Return the expression for an answer that consists of `calls`."""
         return f"{rules.text(self.opening)} {calls}"
 
-    def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:
-        """Return the expression for an answer that may contain `calls`."""
-        called = f"{rules.until(self.opening)} {calls}"
+    def free(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """Return the expression for an answer that may contain calls."""
+        called = self.called(rules, tools, parallel=parallel)
         return f"({called})* {rules.rule(ANYTHING)}" if parallel else f"({called} | {rules.rule(ANYTHING)})"
+
+    def called(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """Return the expression for any text with calls after it."""
+        return f"{rules.until(self.opening)} {self.calls(rules, tools, parallel=parallel)}"
 
     def answer(self, _rules: Rules, content: str) -> str:
         """Return the expression for an answer with `content` and the marks around it."""

@@ -4,7 +4,7 @@ Three tokens mark all tags: `<|open|>name key="value"<|sep|>` and `<|close|>name
 answer in `response`, and all calls, each of them in `call`, in `tools`. Arguments stand between tags with their types.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
@@ -12,6 +12,7 @@ from gateway.chat.formats.lark import ANYTHING, Rules
 from gateway.chat.formats.parser import Tags
 from gateway.chat.formats.tag_calls import Markup, TagCalls
 from gateway.chat.formats.text_arguments import ValueTags
+from gateway.chat.tools import Tool
 
 OPEN = "<|open|>"
 _CLOSE, _SEP = "<|close|>", "<|sep|>"
@@ -66,8 +67,9 @@ class KimiK3(TagCalls):
         return f"({rules.text(_RESPONSE.closing)})? {super().forced(rules, calls)}"
 
     @override
-    def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:
-        """Return the expression for a response that has its end, or not, with or without `calls` after it."""
+    def free(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """Return the expression for a response that has its end, or not, with or without calls after it."""
+        calls = self.calls(rules, tools, parallel=parallel)
         after = f"({super().forced(rules, calls)})? ({rules.text(_MESSAGE_END)})?"
         unended = f"{rules.until(self.opening)} {calls} | {rules.rule(ANYTHING)}"
         return f"({rules.until(_RESPONSE.closing)} {after} | {unended})"

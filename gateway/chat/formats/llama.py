@@ -61,11 +61,9 @@ class Llama(TaggedFormat):
         return rules.several([_json_call(rules, tool) for tool in tools], '"; {"', parallel=parallel)
 
     @override
-    def free(self, rules: Rules, calls: str, *, parallel: bool) -> str:
-        """Return the expression for a call, or for an answer that does not begin like one.
-
-        `calls` itself permits several calls or one, so `parallel` is not used.
-        """
+    def free(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """Return the expression for calls, or for an answer that does not begin like one."""
+        calls = self.calls(rules, tools, parallel=parallel)
         text = rules.rule(rf"/[^\s\{self.opening}](?s:.*)/")
         return f"({text} | {self.forced(rules, calls)} | {rules.text(TAG)} {self.forced(rules, calls)})?"
 

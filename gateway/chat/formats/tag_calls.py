@@ -12,7 +12,7 @@ from functools import partial
 from typing_extensions import override
 
 from gateway.chat.formats.format import TaggedFormat
-from gateway.chat.formats.lark import Rules
+from gateway.chat.formats.lark import Rules, either
 from gateway.chat.formats.nested_values import NestedReader
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter, read_text
@@ -169,6 +169,16 @@ class TagCalls(TaggedFormat):
             return f"{rules.several([f'{head} {call}' for call in written], '', parallel=parallel)} {end}"
         closed = [f"{head} {call} {end}" for call in written]
         return rules.several(closed, rules.text(line, markup.block.opening), parallel=parallel)
+
+    @override
+    def called(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """As `TaggedFormat`, also for a call without the first tag of its block."""
+        enclosed, markup = super().called(rules, tools, parallel=parallel), self._markup
+        if markup.block is None:
+            return enclosed
+        call = either([_call(rules, tool, markup) for tool in tools])
+        end = rules.text(markup.between_calls, markup.block.closing)
+        return f"({enclosed} | {rules.until(markup.call.opening)} {call} ({end})?)"
 
 
 def _read_block(source: Source, out: Output, *, call: str, one: Reader) -> Reading[None]:

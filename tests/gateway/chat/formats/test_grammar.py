@@ -158,6 +158,25 @@ def test_text_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary)
     assert vocabulary.allows(grammar, f"I look.\n{call_text(family, CALLS[family][0])}")
 
 
+@pytest.mark.parametrize("family", ["qwen-coder", "seed", "minimax", "dsml"])
+def test_a_strict_call_without_its_block_is_constrained(family: str, vocabulary: Vocabulary) -> None:
+    """Models omit the block's tags, and the parser reads such calls."""
+    chosen = _format(family, vocabulary)
+    call, right, wrong = CALLS[family]
+    bare = call[call.index("<function=") : call.index("\n</tool_call>")] if family == "qwen-coder" else call
+    bare = bare.removeprefix("<seed:tool_call>\n").removesuffix("\n</seed:tool_call>")
+    assert CallBegan(0, "get_weather") in parse(chosen, [f"I look.\n{bare}"])
+    for parallel in (True, False):
+        grammar = chosen.grammar(
+            [replace(tool, strict=True) for tool in TOOLS], "auto", parallel=parallel, thinking=False
+        )
+        assert grammar is not None
+        assert vocabulary.allows(grammar, f"I look.\n{bare}")
+        assert vocabulary.allows(grammar, f"I look.\n{call_text(family, call)}")
+        for text in (bare, call_text(family, call)):
+            assert not vocabulary.allows(grammar, f"I look.\n{text.replace(right, wrong)}")
+
+
 @pytest.mark.parametrize(
     ("family", "before"),
     [
