@@ -48,6 +48,12 @@ CASES = [
         [ReasoningDelta("Hm."), ContentDelta("Yes.")],
         True,
     ),
+    Case(
+        "hermes",
+        "a call in thoughts",
+        f"<think>Perhaps {_HERMES_CALL}?</think>Yes.",
+        [ReasoningDelta(f"Perhaps {_HERMES_CALL}?"), ContentDelta("Yes.")],
+    ),
     Case("hermes", "thoughts without an end", "<think>Hm.\n", [ReasoningDelta("Hm.")]),
     Case("hermes", "no thoughts", "<think>\n\n</think>\n\nYes.", [ContentDelta("Yes.")]),
     Case("hermes", "a tag named later", "The <think> tag.", [ContentDelta("The <think> tag.")]),

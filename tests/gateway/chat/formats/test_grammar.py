@@ -153,9 +153,12 @@ def test_a_strict_tool_constrains_calls_only(family: str, vocabulary: Vocabulary
 )
 def test_text_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary) -> None:
     strict = [replace(tool, strict=True) for tool in TOOLS]
-    grammar = _format(family, vocabulary).grammar(strict, "auto", parallel=True, thinking=False)
-    assert grammar is not None
-    assert vocabulary.allows(grammar, f"I look.\n{call_text(family, CALLS[family][0])}")
+    text = f"I look.\n{call_text(family, CALLS[family][0])}"
+    for parallel in (True, False):
+        grammar = _format(family, vocabulary).grammar(strict, "auto", parallel=parallel, thinking=False)
+        assert grammar is not None
+        assert vocabulary.allows(grammar, text)
+        assert vocabulary.allows(grammar, f"{text}\n{text}") is (parallel and family != "kimi-k3")
 
 
 @pytest.mark.parametrize("family", ["qwen-coder", "seed", "minimax", "dsml"])
@@ -218,9 +221,16 @@ def test_reasoning_that_the_prompt_began_must_end_first(vocabulary: Vocabulary) 
     assert vocabulary.allows(call, f"Hm.</think>{call_text('deepseek', CALLS['deepseek'][0])}")
 
 
-def test_a_family_without_reasoning_keeps_the_grammar_of_the_answer() -> None:
-    answer = Grammar(GrammarKind.GBNF, 'root ::= "a"')
-    assert choose(TEMPLATES["plain"]).answer_grammar(answer, thinking=False) is answer
+@pytest.mark.parametrize(
+    ("family", "answer"),
+    [
+        ("plain", Grammar(GrammarKind.GBNF, 'root ::= "a"')),
+        ("plain", Grammar(GrammarKind.REGEX, "a")),
+        ("hermes", Grammar(GrammarKind.GBNF, 'root ::= "a"')),
+    ],
+)
+def test_the_grammar_of_an_answer_stays_if_no_reasoning_can_precede_it(family: str, answer: Grammar) -> None:
+    assert choose(TEMPLATES[family]).answer_grammar(answer, thinking=False) is answer
 
 
 def test_gbnf_cannot_follow_reasoning() -> None:

@@ -89,3 +89,9 @@ def test_an_answer_in_json_is_held_back_only_until_its_first_key() -> None:
 def test_text_without_tools_and_reasoning_is_streamed_at_once(piece: str) -> None:
     parser = choose("").parser(tools=(), thinking=False)
     assert stream(parser, [f"a <tool_call>{piece}"]) == [[ContentDelta(f"a <tool_call>{piece}")], []]
+
+
+@pytest.mark.parametrize(("family", "text"), [("hermes", "<tool_call>{"), ("llama", '{"name": "no')])
+def test_text_like_a_call_is_streamed_at_once_if_no_tools_are_offered(family: str, text: str) -> None:
+    parser = choose(f"{TEMPLATES[family]}</think>").parser(tools=(), thinking=False)
+    assert stream(parser, [text]) == [[ContentDelta(text)], []]
