@@ -54,6 +54,18 @@ CASES = [
         f"<think>Perhaps {_HERMES_CALL}?</think>Yes.",
         [ReasoningDelta(f"Perhaps {_HERMES_CALL}?"), ContentDelta("Yes.")],
     ),
+    Case(
+        "hermes",
+        "thoughts after whitespace, and further ones",
+        "\n<think>Hm.</think>\n<think> So.</think>Yes.",
+        [ReasoningDelta("Hm.So."), ContentDelta("Yes.")],
+    ),
+    Case(
+        "hermes",
+        "a tag named after a call",
+        f"{_HERMES_CALL}<think>No.</think>",
+        [*weather(), ContentDelta("<think>No.</think>")],
+    ),
     Case("hermes", "thoughts without an end", "<think>Hm.\n", [ReasoningDelta("Hm.")]),
     Case("hermes", "no thoughts", "<think>\n\n</think>\n\nYes.", [ContentDelta("Yes.")]),
     Case("hermes", "a tag named later", "The <think> tag.", [ContentDelta("The <think> tag.")]),
