@@ -15,7 +15,6 @@ _TEXT_LIMITS = ("pattern", "format", "minLength", "maxLength")
 _NOTHING = '""'
 _DEFINITIONS = ("$defs", "definitions")
 
-_STRING = frozenset({"string"})
 _NAME = "{name}"
 
 Head: TypeAlias = Callable[[str], tuple[str, ...]]
@@ -37,7 +36,7 @@ class ValueTags:
 
     def named(self, name: str) -> "ValueTags":
         """Return the tags for the argument with this name."""
-        return replace(self, closing=self.closing.replace(_NAME, name)) if _NAME in self.closing else self
+        return replace(self, closing=self.closing.replace(_NAME, name))
 
 
 def argument_schemas(tool: Tool, names: re.Pattern[str]) -> dict[str, Mapping[str, Any]]:
@@ -132,7 +131,7 @@ def _values(
     if _allow_text(types) and _allow_text(tags.types):
         if not tags.plain or tool.grammar is None:
             yield text_value(rules, tool, name, schema, tags, line)
-    elif types != _STRING:
+    else:
         yield f"{json_value(schema)} {rules.text(line, tags.closing)}"
 
 

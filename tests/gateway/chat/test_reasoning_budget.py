@@ -42,12 +42,16 @@ def test_a_message_between_reasonings_is_that_of_the_family() -> None:
 
 
 @pytest.mark.parametrize(("given", "limit"), [(None, 9), (-1, None), (0, 0), (7, 7)])
-def test_a_request_may_override_the_limit_of_the_operator(given: int | None, limit: int | None) -> None:
+@pytest.mark.parametrize(("words", "message"), [(None, "Enough."), ("", ""), ("So:", "So:")])
+def test_a_request_may_override_the_limit_of_the_operator(
+    given: int | None, limit: int | None, words: str | None, message: str
+) -> None:
     defaults = ReasoningDefaults(9, "Enough.")
-    conversation = Conversation(messages=({"role": "user", "content": "Hi"},), reasoning_budget=given)
+    messages = ({"role": "user", "content": "Hi"},)
+    conversation = Conversation(messages=messages, reasoning_budget=given, reasoning_message=words)
     reasoning = ChatModel("{{ messages[-1].content }}</think>", reasoning=defaults).prompt(conversation).reasoning
     assert reasoning is not None
-    assert (reasoning.budget, reasoning.message) == (limit, "Enough.")
+    assert (reasoning.budget, reasoning.message) == (limit, message)
 
 
 def test_without_a_budget_there_is_no_limit() -> None:

@@ -301,10 +301,27 @@ def test_a_strict_limit_on_bare_text_is_refused(family: str, limited: dict[str, 
     text = {"type": "string", **limited}
     nullable = [] if family == "gemma-4" else [{"anyOf": [{"$ref": "#/$defs/text"}, {"type": "null"}]}]
     for schema in (text, {"$ref": "#/$defs/text"}, *nullable):
-        tool = Tool("f", parameters={"$defs": {"text": text}, "properties": {"id": schema}}, strict=True)
+        tool = Tool("f", parameters={"$defs": {"text": text}, "properties": {"id": schema}})
+        assert choose(TEMPLATES[family]).grammar([tool], "required", parallel=True, thinking=False) is not None
         with pytest.raises(RequestError) as caught:
-            choose(TEMPLATES[family]).grammar([tool], "required", parallel=True, thinking=False)
+            choose(TEMPLATES[family]).grammar([replace(tool, strict=True)], "required", parallel=True, thinking=False)
         assert caught.value.param == "tools"
+
+
+@pytest.mark.parametrize("properties", [["x"], {"x": True}])
+@pytest.mark.parametrize("family", ["qwen-coder", "lfm2"])
+def test_properties_that_are_no_object_of_schemas_are_refused(family: str, properties: object) -> None:
+    tool = Tool("f", parameters={"properties": properties})
+    with pytest.raises(RequestError) as caught:
+        choose(TEMPLATES[family]).grammar([tool], "required", parallel=True, thinking=False)
+    assert caught.value.param == "tools"
+
+
+def test_an_unknown_type_is_refused_also_where_no_tag_declares_it(vocabulary: Vocabulary) -> None:
+    tool = Tool("f", parameters={"properties": {"x": {"type": "int"}}})
+    grammar = _format("dsml", vocabulary).grammar([tool], "required", parallel=True, thinking=False)
+    assert grammar is not None
+    assert "int" in vocabulary.refusal(grammar)
 
 
 @pytest.mark.parametrize(
