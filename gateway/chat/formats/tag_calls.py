@@ -155,8 +155,7 @@ class TagCalls(TaggedFormat):
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         call = self._markup.call.opening
         one = partial(_read_call, markup=self._markup, tools=tools)
-        block = {self.opening: partial(_read_block, call=call, one=one)} if self._markup.block else {}
-        return {**block, call: one}
+        return {self.opening: partial(_read_block, call=call, one=one), call: one}  # one key if there is no block
 
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
