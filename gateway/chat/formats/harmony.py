@@ -104,8 +104,11 @@ def _read_messages(source: Source, out: Output, *, tools: Mapping[str, Signature
 
 
 def _read_message(source: Source, out: Output, *, tools: Mapping[str, Signature], beginning: str) -> Reading[None]:
-    header = beginning + (yield from _read_header(source))
+    rest = yield from _read_header(source)
     source.commit()
+    if rest is None:
+        return
+    header = beginning + rest
     channel = _CHANNEL_NAME.search(header)
     recipient = _RECIPIENT.search(header)
     yield from source.skip_whitespace()
@@ -129,15 +132,15 @@ def _read_reasoning(source: Source, out: Output) -> Reading[None]:
     out.reasoning_ends((yield from _read_body(source, out.reasoning)))
 
 
-def _read_header(source: Source) -> Reading[str]:
-    """Return a message's header, with the marker that ends it. Skip a header that the end of the text truncates."""
+def _read_header(source: Source) -> Reading[str | None]:
+    """Return a message's header, with the marker that ends it. Skip a header that the text truncates; return None."""
     parts: list[str] = []
     try:
         while not parts or parts[-1] != _MESSAGE:
             parts += [(yield from source.word(_HEADER)), (yield from source.expect(_MESSAGE, CHANNEL, _CONSTRAIN))]
     except Truncated:
-        source.commit()
         source.rest()
+        return None
     return "".join(parts)
 
 

@@ -302,6 +302,32 @@ CASES = [
     ),
     Case("harmony", "no header", "Yes.", [ContentDelta("Yes.")]),
     Case("harmony", "a header cut short", "<|channel|>fin", []),
+    Case("harmony", "the header of a call cut short", _CHANNEL_CALL[: _CHANNEL_CALL.index("<|message|>")], []),
+    Case(
+        "harmony",
+        "a header cut short after an answer",
+        "<|channel|>final<|message|>One.<|end|><|start|>assistant<|channel|>fin",
+        [ContentDelta("One.")],
+    ),
+    Case(
+        "harmony",
+        "messages without ends",
+        "<|channel|>analysis<|message|>Hm.<|channel|>analysis<|message|>So.<|start|>assistant<|channel|>final<|message|>Yes.",
+        [ReasoningDelta("Hm.\n\nSo."), ContentDelta("Yes.")],
+    ),
+    Case("harmony", "whitespace around arguments", _CHANNEL_CALL.replace("{", "\n{").replace("}", "}\n"), weather()),
+    Case(
+        "harmony",
+        "arguments that break",
+        _CHANNEL_CALL.replace("}", ", days}"),
+        [*call(0, "get_weather", '{"city": "Oslo", '), ContentDelta("days}<|call|>")],
+    ),
+    Case(
+        "harmony",
+        "arguments that are no object",
+        _CHANNEL_CALL.replace('{"city": "Oslo"}', "Oslo"),
+        [ContentDelta(_CHANNEL_CALL.replace('{"city": "Oslo"}', "Oslo"))],
+    ),
     Case(
         "harmony",
         "messages in a row",

@@ -211,14 +211,24 @@ def test_reasoning_may_come_before_a_demanded_call_and_a_bound_answer(
         assert not vocabulary.allows(grammar, f"{before}{final}fortytwo")
 
 
-def test_reasoning_that_the_prompt_began_must_end_first(vocabulary: Vocabulary) -> None:
-    chosen = _format("deepseek", vocabulary)
+@pytest.mark.parametrize(
+    ("family", "ended", "final"),
+    [
+        ("deepseek", "Hm.</think>", "\n\n"),
+        ("harmony", "Hm.<|end|><|start|>assistant", "<|channel|>final<|message|>"),
+    ],
+)
+def test_reasoning_that_the_prompt_began_must_end_first(
+    family: str, ended: str, final: str, vocabulary: Vocabulary
+) -> None:
+    chosen = _format(family, vocabulary)
     grammar = chosen.answer_grammar(Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'), thinking=True)
-    assert vocabulary.allows(grammar, "Hm.</think>\n\n42")
-    assert not vocabulary.allows(grammar, "42")
+    assert vocabulary.allows(grammar, f"{ended}{final}42")
+    assert not vocabulary.allows(grammar, f"{final}42")
     call = chosen.grammar(TOOLS, "required", parallel=False, thinking=True)
     assert call is not None
-    assert vocabulary.allows(call, f"Hm.</think>{call_text('deepseek', CALLS['deepseek'][0])}")
+    assert vocabulary.allows(call, ended + call_text(family, CALLS[family][0]))
+    assert not vocabulary.allows(call, call_text(family, CALLS[family][0]))
 
 
 @pytest.mark.parametrize(
