@@ -28,6 +28,7 @@ def text_from(source: str, *messages: dict[str, Any], **kwargs: Any) -> str:
     ("source", "end", "text"),
     [
         (SHOWN, "", "user: Hi;assistant: <think>\nHm. "),
+        (SHOWN.replace("<think>\n", "<think>I: "), "", "user: Hi;assistant: <think>I: Hm. "),
         (HIDDEN, "", "user: Hi;assistant: <think>\nHm. "),
         (HIDDEN, "<think>", "user: Hi;assistant: <think>Hm. "),
         (HIDDEN, "<think>\n\n</think>\n\n", "user: Hi;assistant: <think>\n\nHm. "),

@@ -73,6 +73,8 @@ def test_reasoning_becomes_a_part_where_the_template_takes_it_so(content: str | 
 def test_a_template_may_read_what_a_tool_lacks() -> None:
     source = "{% for t in tools %}{{ t.function.description + t.function.parameters.properties | tojson }}{% endfor %}"
     assert text_from(source, tools=(Tool("now", None, {"type": "object"}),)) == "{}"
+    assert text_from(source, tools=(Tool("now", "Tells.", {"type": "object"}),)) == "Tells.{}"
+    assert text_from(source, tools=(replace(ADD, description=None),)) == '{"x": {"type": "integer"}}'
 
 
 @pytest.mark.parametrize(
@@ -115,16 +117,20 @@ def test_a_last_message_goes_on_where_it_ended(source: str) -> None:
     assert text_from(source, ASKED, {**SAID, "content": "Well Hi Well "}, continue_final=True).endswith(" Hi Well ")
 
 
-def test_a_template_that_hides_the_last_message_cannot_continue_it() -> None:
-    with pytest.raises(RequestError, match="does not show the last message"):
-        prompt_of("{{ messages[0].content }}", ASKED, SAID, continue_final=True)
+@pytest.mark.parametrize("reasons", ["", "{# <think> </think> #}"])
+def test_a_template_that_hides_the_last_message_cannot_continue_it(reasons: str) -> None:
+    with pytest.raises(RequestError, match="does not show the last message") as caught:
+        prompt_of("{{ messages[0].content }}" + reasons, ASKED, SAID, continue_final=True)
+    assert (caught.value.code, caught.value.param) == ("chat_template_refused", "messages")
 
 
 def test_the_operators_template_wins() -> None:
-    model = replace(MODEL, chat_template="{{ raise_exception('Mine.') }}", tool_template="Theirs.", bos="<s>")
-    source = "{{ bos_token }}{{ tools[0].function.name }}"
+    model = replace(
+        MODEL, chat_template="{{ raise_exception('Mine.') }}", tool_template="Theirs.", bos="<s>", eos="</s>"
+    )
+    source = "{{ bos_token }}{{ tools[0].function.name }}{{ eos_token }}"
     prompt = prompt_for(model, Conversation(messages=(ASKED,), tools=(ADD,)), source)
-    assert prompt.text == "<s>add"
+    assert prompt.text == "<s>add</s>"
 
 
 def test_tools_use_their_own_template() -> None:

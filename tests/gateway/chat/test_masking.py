@@ -190,6 +190,14 @@ def test_a_continued_message_is_plain() -> None:
     assert parsed_names(prompt) == ["<|im_start|>", "<|im_end|>", "<|im_start|>"]
 
 
+@pytest.mark.parametrize(("tool_choice", "text"), [("auto", "add"), ("none", "")])
+def test_tools_are_shown_or_hidden_as_without_masks(tool_choice: Any, text: str) -> None:
+    model = ChatModel("{{ tools[0].function.name if tools }}{{ messages[0].content }}", control_names=("<|a|>",))
+    message = {"role": "user", "content": "<|a|>"}
+    prompt = model.prompt(Conversation(messages=(message,), tools=(Tool("add"),), tool_choice=tool_choice))
+    assert prompt.text == PromptText(f"{text}<|a|>", ((0, len(text) + 5),))
+
+
 def test_a_refusal_of_a_template_has_the_clients_words() -> None:
     conversation = Conversation(messages=({"role": "user", "content": "<s>"},))
     with pytest.raises(RequestError, match="No <s>, please"):

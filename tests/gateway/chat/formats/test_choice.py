@@ -32,8 +32,16 @@ def test_the_embedded_model_calls_as_hermes_does_and_does_not_think() -> None:
     assert chosen.reasoning_tags is None
 
 
-def test_a_llama_template_without_tools_has_the_plain_format() -> None:
-    assert choose("<|start_header_id|>{{ message.content }}").name == "plain"
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("<|start_header_id|>{{ message.content }}", "plain"),
+        ("{{ tools }}<start_of_turn>", "plain"),
+        ("{{ tools }}[func_name1(param1=value1)]", "llama"),
+    ],
+)
+def test_without_markers_of_calls_the_format_depends_on_the_mention_of_tools(template: str, name: str) -> None:
+    assert choose(template).name == name
 
 
 @pytest.mark.parametrize(

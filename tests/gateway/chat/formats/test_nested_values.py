@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.chat.conversation import ChatModel, Conversation
 from gateway.chat.deltas import CallArguments, CallBegan
 from gateway.chat.tools import Tool
 from tests.gateway.chat.formats.cases import TEMPLATES
@@ -96,13 +95,6 @@ def test_nested_values_are_read_as_they_were_written_at_any_cut(arguments: dict[
 )
 def test_a_nested_value_has_the_type_of_its_schema_where_it_can(text: str, arguments: dict[str, Any]) -> None:
     assert _read([_call(text.replace("<", f"{_MARK}<"))]) == arguments
-
-
-@pytest.mark.parametrize(("family", "parameters"), [("minimax-m3", _TOOL.parameters), ("minimax", {})])
-def test_only_parsers_of_nested_values_get_the_schemas_of_tools(family: str, parameters: dict[str, Any]) -> None:
-    conversation = Conversation(messages=({"role": "user", "content": "Hi"},), tools=(_TOOL,))
-    (signature,) = ChatModel(TEMPLATES[family]).prompt(conversation).parsing.tools
-    assert signature.parameters == parameters
 
 
 def test_nested_values_are_streamed() -> None:
