@@ -75,6 +75,27 @@ CASES = [
         '<tool_call>{"id":"1","arguments":{"city":"Oslo"},"name":"get_weather","type":"function"}</tool_call>',
         call(0, "get_weather", '{"city":"Oslo"}'),
     ),
+    Case(
+        "hermes",
+        "whitespace between tokens, further members",
+        '<tool_call> { "name" : "get_weather" , "arguments" : {"city": "Oslo"} , "arguments": {}, "x": [1] }</tool_call>',
+        weather(),
+    ),
+    *(
+        Case(
+            "hermes",
+            f"no call: {text}",
+            f"<tool_call>{text}</tool_call>",
+            [ContentDelta(f"<tool_call>{text}</tool_call>")],
+        )
+        for text in (
+            '{"arguments": {}}',
+            "{ }",
+            '{"name": "now", "arguments": "x"}',
+            '{"name": "now", "x": 1}',
+            '{"arguments": [], "name": "now"}',
+        )
+    ),
     Case("hermes", "no arguments", '<tool_call>{"name": "now"}</tool_call>', call(0, "now", "{}")),
     Case(
         "hermes",
@@ -333,6 +354,18 @@ CASES = [
         "messages in a row",
         "<|channel|>final<|message|>One.<|end|><|start|>assistant<|channel|>final<|message|>Two.",
         [ContentDelta("One.\n\nTwo.")],
+    ),
+    Case(
+        "gemma-4",
+        "backslashes",
+        '<|tool_call>call:get_weather{city:<|"|>C:\\new"<|"|>}<tool_call|>',
+        call(0, "get_weather", '{"city":"C:\\\\new\\""}'),
+    ),
+    Case(
+        "llama-pythonic",
+        "codes of characters",
+        r"[get_weather(city='\x4fsl\u006f\x')]",
+        call(0, "get_weather", r'{"city": "\u004fsl\u006f\\x"}'),
     ),
     Case(
         "gemma-4",

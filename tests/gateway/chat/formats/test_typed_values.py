@@ -25,6 +25,8 @@ _PROPERTIES: dict[str, Any] = {
     "perhaps": {"anyOf": [{"type": "string"}, {"type": "null"}]},
     "number": {"type": ["number", "null"]},
     "either": {"oneOf": [{"type": "string"}, {"type": "array"}, {"$ref": "#/$defs/point"}]},
+    "size": {"type": ["string", "integer"]},
+    "width": {"type": ["string", "number"]},
     "any": {},
 }
 _TOOL = Tool("f", parameters={"type": "object", "properties": _PROPERTIES, "$defs": {"point": _POINT}})
@@ -141,6 +143,12 @@ def test_strings_in_json_may_have_the_tag_that_ends_the_value(family: str) -> No
     assert _read(family, [text]) == _read(family, list(text)) == arguments
 
 
+@pytest.mark.parametrize("family", _WRITTEN)
+def test_a_value_that_may_be_text_ends_at_the_first_tag(family: str) -> None:
+    arguments = {"any": '["a', "text": '"]'}
+    assert _read(family, [_write(family, arguments)]) == arguments
+
+
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
@@ -149,6 +157,13 @@ def test_strings_in_json_may_have_the_tag_that_ends_the_value(family: str) -> No
         ("text", '{"x": 1}', '{"x": 1}'),
         ("count", " 5 ", 5),
         ("count", "five", "five"),
+        ("count", "5 apples", "5 apples"),
+        ("points", " \n [] \n", []),
+        ("size", "5", 5),
+        ("size", "1.5", "1.5"),
+        ("size", "1e3", "1e3"),
+        ("width", "5", 5),
+        ("width", "1.5", 1.5),
         ("flag", "True", True),
         ("point", "{'x': 1, 'of': {'x': None}}", {"x": 1, "of": {"x": None}}),
         ("point", '{"x": 1', '{"x": 1'),
