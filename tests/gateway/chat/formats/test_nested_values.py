@@ -20,6 +20,7 @@ _NODE = {
         "code": {"type": "string"},
         "count": {"type": "integer"},
         "flag": {"type": "boolean"},
+        "perhaps": {"type": ["string", "null"]},
         "inner": {"$ref": "#/$defs/node"},
         "list": {"type": "array", "items": {"anyOf": [{"$ref": "#/$defs/node"}]}},
         "codes": {"type": "array", "items": {"type": "string"}},
@@ -82,8 +83,8 @@ def test_nested_values_are_read_as_they_were_written_at_any_cut(arguments: dict[
     ("text", "arguments"),
     [
         (
-            "<inner></inner><codes></codes><counts></counts><item></item>",
-            {"inner": {}, "codes": [], "counts": {}, "item": {}},
+            "<inner></inner><codes></codes><counts></counts><item></item><perhaps></perhaps>",
+            {"inner": {}, "codes": [], "counts": {}, "item": {}, "perhaps": ""},
         ),
         ("<inner>\n<code>5</code>\n<count> 5 </count>\n</inner>", {"inner": {"code": "5", "count": 5}}),
         ('<inner>{"code": "5"}</inner><codes>["5"]</codes>', {"inner": {"code": "5"}, "codes": ["5"]}),
