@@ -48,6 +48,12 @@ def test_a_schema_that_contains_itself_is_read_once(name: str) -> None:
     assert signature(tool).types_of("x") == set()
 
 
+def test_a_long_chain_of_references_is_not_followed_to_its_end() -> None:
+    links = {str(at): {"$ref": f"#/$defs/{at + 1}"} for at in range(5000)}
+    tool = Tool("f", parameters={"properties": {"x": links["0"]}, "$defs": links})
+    assert signature(tool).types_of("x") == set()
+
+
 @pytest.mark.parametrize("schema", [{"$ref": "#/$defs/tree"}, {"allOf": [{}, {"anyOf": [{"$ref": "#/$defs/tree"}]}]}])
 def test_a_shape_finds_members_and_items_behind_references_and_choices(schema: dict[str, Any]) -> None:
     tree = {
