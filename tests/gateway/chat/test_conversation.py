@@ -8,6 +8,7 @@ from llguidance import LLMatcher, LLTokenizer
 
 from engine import Grammar, GrammarKind, ModelInfo, RequestError, text_of
 from gateway.chat.conversation import ChatPrompt, Conversation
+from gateway.chat.custom_inputs import custom_tool
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
 from gateway.chat.rendering import encode_conversation, render, template_key
 from gateway.chat.template_capabilities import TemplateMessage
@@ -102,6 +103,13 @@ def test_only_parsers_of_nested_values_keep_schemas() -> None:
     for source, kept in (("{{ tools }}]<]minimax[>[", ADD.parameters), (templates.CHATML, {})):
         (tool,) = prompt_of(source, tools=(ADD,)).parsing.tools
         assert tool.parameters == kept
+
+
+def test_a_parser_knows_custom_tools_and_whether_reasoning_is_content() -> None:
+    parsing = prompt_of(templates.CHATML, tools=(ADD, custom_tool("run", None, None)), reasoning_inline=True).parsing
+    assert (parsing.custom, parsing.inline) == (("run",), True)
+    parsing = prompt_of(templates.CHATML, tools=(ADD,)).parsing
+    assert (parsing.custom, parsing.inline) == ((), False)
 
 
 def test_open_answer_controls_the_generation_prompt() -> None:

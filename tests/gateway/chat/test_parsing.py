@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.chat.deltas import ContentDelta
+from gateway.chat.deltas import ContentDelta, ReasoningDelta
 from gateway.chat.formats import recognize
 from gateway.chat.parsing import ParserKey
 from tests.gateway.chat.formats.cases import TEMPLATES
@@ -32,3 +32,12 @@ def test_only_the_first_call_counts_where_one_is_allowed(
     assert deltas[0] == ContentDelta("I look.")
     assert len(deltas) == 1 + 2 * calls
     assert cut_call == 0 or deltas[1:3] == weather()
+
+
+def test_custom_tools_do_not_change_content_and_calls_of_other_tools() -> None:
+    key = ParserKey(
+        format=recognize(TEMPLATES["hermes"]), tools=SIGNATURES, thinking=True, one_call=False, custom=("now",)
+    )
+    parser = key.parser()
+    deltas = joined([*parser.feed(f"Hm.</think>I look. {_CALL}"), *parser.finish()])
+    assert deltas == [ReasoningDelta("Hm."), ContentDelta("I look."), *weather()]

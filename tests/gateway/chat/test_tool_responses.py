@@ -40,6 +40,16 @@ def test_text_beside_calls_is_before_them() -> None:
     assert text == "user:Hi;assistant:I look.;assistant:f{}=f:1;assistant:g{}=g:2;"
 
 
+def test_only_one_text_of_the_assistant_answers_results() -> None:
+    begun = (ASKED, _called("", a="f"), _result("a", "1"))
+    assert _text(*begun, ASKED) == "user:Hi;assistant:f{}=f:1;user:Hi;"
+    assert _text(*begun, DONE, DONE) == "user:Hi;assistant:f{}=f:1Done.;assistant:Done.;"
+
+
+def test_a_result_may_be_empty_or_of_no_call() -> None:
+    assert _text(ASKED, _called("", a="f"), {**_result("b", ""), "content": None}).endswith("f{}=unknown:;")
+
+
 def test_what_has_no_calls_before_it_stays() -> None:
     assert _text(ASKED, DONE, _result("a", "1"), DONE) == "user:Hi;assistant:Done.;tool:1;assistant:Done.;"
     assert _text(ASKED, _called("", a="f"), DONE) == "user:Hi;assistant:f{};assistant:Done.;"

@@ -297,6 +297,14 @@ CASES = [
     ),
     Case(
         "llama-pythonic",
+        "an argument without a name",
+        '[get_weather("Oslo")]',
+        [*call(0, "get_weather", "{"), ContentDelta('"Oslo")]')],
+    ),
+    Case("glm", "words after a name", "<tool_call>now is it", [ContentDelta("<tool_call>now is it")]),
+    Case("glm", "cut short before it begins", "<tool_call>now", [ContentDelta("<tool_call>now")]),
+    Case(
+        "llama-pythonic",
         "codes of characters",
         r"[get_weather(city='\x4fsl\u006f\x')]",
         call(0, "get_weather", r'{"city": "\u004fsl\u006f\\x"}'),

@@ -71,6 +71,27 @@ def test_tools_are_added_to_the_system_message_if_the_template_does_not_show_the
     assert choose("<start_of_turn>").instructions([]) is None
 
 
+def test_the_message_about_tools_has_them_all_and_the_form_of_a_call() -> None:
+    tools = [Tool("add", "Adds.", {"type": "object"}), Tool("now", None, {})]
+    listed = (
+        '{"name": "add", "description": "Adds.", "parameters": {"type": "object"}}\n{"name": "now", "parameters": {}}'
+    )
+    assert choose("").instructions(tools) == (
+        f"You may call these functions:\n<tools>\n{listed}\n</tools>\nTo call one, answer with:\n"
+        '<tool_call>\n{"name": <name>, "arguments": <arguments>}\n</tool_call>'
+    )
+    assert choose("<start_of_turn>").instructions(tools) == (
+        f"You may call these functions, described in JSON schema:\n{listed}\n"
+        "To call, answer with a block of Python calls with keyword arguments, one on each line:\n"
+        "```tool_code\nname(argument=value)\n```"
+    )
+
+
+@pytest.mark.parametrize(("template", "shown"), [("", False), ("</think>", True)])
+def test_an_unknown_model_shows_control_tokens_if_it_reasons(template: str, shown: bool) -> None:
+    assert choose(template).show_special is shown
+
+
 @pytest.mark.parametrize("family", sorted(set(TEMPLATES) - {"gemma-3"}))
 def test_a_template_that_shows_tools_gets_no_additional_message(family: str) -> None:
     assert choose(TEMPLATES[family]).instructions([Tool("now")]) is None

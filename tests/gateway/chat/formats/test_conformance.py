@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta
 from tests.gateway.chat.formats.case import Case, wide
 from tests.gateway.chat.formats.cases import CASES, TEMPLATES
-from tests.gateway.chat.formats.parsing import SIGNATURES, choose, joined, parse
+from tests.gateway.chat.formats.parsing import SIGNATURES, choose, joined, parse, weather
 from tests.repeat import TIMES, repeated
 
 _TOKEN = re.compile(r"<[^<>]*>|\[[A-Z/]+\]|\s?\w{1,5}|\s+|.", re.DOTALL)
@@ -110,6 +110,44 @@ def test_a_text_has_the_same_deltas_at_any_cut(case: Case) -> None:
     chosen = choose(TEMPLATES[case.family])
     for pieces in _cuts(case.text):
         assert parse(chosen, pieces, thinking=case.thinking) == case.deltas, pieces
+
+
+_KIMI_CALL = (
+    '<|tool_call_begin|> functions.get_weather:0 <|tool_call_argument_begin|> {"city": "Oslo"} <|tool_call_end|>'
+)
+_OBJECT = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
+
+
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("hermes", f"<tool_call> {_OBJECT}\n\n</tool_call>"),
+        (
+            "kimi",
+            f"<|tool_calls_section_begin|>\n{_KIMI_CALL}\n<|tool_calls_section_end|>",
+        ),
+        ("apertus", '<|tools_prefix|> [ { "get_weather" : {"city": "Oslo"} } ] <|tools_suffix|>'),
+        ("nemotron", f"<TOOLCALL>\n[\n{_OBJECT}\n]\n</TOOLCALL>"),
+        (
+            "glm",
+            "<tool_call> get_weather\n<arg_key> city </arg_key> <arg_value>Oslo</arg_value>\n\n</tool_call>",
+        ),
+        (
+            "deepseek",
+            wide('<|tool▁calls▁begin|>\n<|tool▁call▁begin|>get_weather<|tool▁sep|> {"city": "Oslo"} <|tool▁call▁end|>'),
+        ),
+        ("mistral", '[TOOL_CALLS] get_weather [ARGS] {"city": "Oslo"}'),
+        ("mistral-listed", f"[TOOL_CALLS] [ {_OBJECT} ]"),
+        ("llama", f"<|python_tag|> {_OBJECT}"),
+        ("llama", '<|python_tag|>[ get_weather( city = "Oslo" ) ]'),
+        ("functionary", '<function=get_weather> {"city": "Oslo"} </function>'),
+        ("functionary-3.2", 'get_weather\n {"city": "Oslo"}'),
+        ("gigachat", f"<|function_call|>\n{_OBJECT}"),
+    ],
+)
+def test_whitespace_between_markers_belongs_to_them(family: str, text: str) -> None:
+    chosen = choose(TEMPLATES[family])
+    assert parse(chosen, [text]) == parse(chosen, list(text)) == weather()
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
