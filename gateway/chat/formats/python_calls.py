@@ -10,12 +10,10 @@ from gateway.chat.formats.parameters import ArgumentsWriter
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.text_arguments import listed_arguments
-from gateway.chat.formats.values import PYTHON, read_value
+from gateway.chat.formats.values import BARE_KEY, PYTHON, read_value
 from gateway.chat.tools import Tool
 
 _NAME = re.compile(r"[-.\w]*")
-_ARGUMENT = re.compile(r"[-.$@\w]*")
-_ARGUMENTS = re.compile(r"[-.$@\w]+")
 _METHOD = ".call"
 
 
@@ -48,13 +46,13 @@ def python_call(rules: Rules, tool: Tool) -> str:
     def argument(name: str, schema: Mapping[str, Any]) -> str:
         return f"{rules.text(f'{name}=')} {json_value(schema) if grammar is None else json_text(grammar)}"
 
-    written = listed_arguments(rules, tool, _ARGUMENTS, argument, ", ")
+    written = listed_arguments(rules, tool, BARE_KEY, argument, ", ")
     return f"{rules.text(f'{tool.name}(')} {written} {rules.text(')')}"
 
 
 def _read_argument(source: Source, out: Output, writer: ArgumentsWriter) -> Reading[None]:
     source.hold()
-    name = yield from source.word(_ARGUMENT)
+    name = yield from source.word(BARE_KEY)
     if not name:
         raise Truncated if source.finished() else Malformed
     yield from source.skip_whitespace()

@@ -43,13 +43,13 @@ def argument_schemas(tool: Tool, names: re.Pattern[str]) -> dict[str, Mapping[st
     """Return the complete schema of each argument by name. It must be enforced wholly if the tool is strict.
 
     Raises:
-        RequestError: if the tool's `properties` are not an object of schemas, or have a name that `names` does not
-            match, so that the parser would not read it.
+        RequestError: if the tool's `properties` are not an object of schemas, or have a name that is empty or does not
+            match `names`, so that the parser would not read it.
     """
     properties = tool.parameters.get("properties", {})
     if not isinstance(properties, Mapping) or not all(isinstance(schema, Mapping) for schema in properties.values()):
         raise RequestError(f"The properties of the tool {tool.name} should be an object of schemas.", param="tools")
-    if (odd := next((name for name in properties if not names.fullmatch(name)), None)) is not None:
+    if (odd := next((name for name in properties if not name or not names.fullmatch(name)), None)) is not None:
         message = f"The argument {odd[:64]!r} of the tool {tool.name} cannot be written in this model's call format."
         raise RequestError(message, param="tools")
     shared = {key: tool.parameters[key] for key in _DEFINITIONS if key in tool.parameters}

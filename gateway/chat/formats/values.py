@@ -14,9 +14,8 @@ MAX_DEPTH = 64
 _SCALAR = re.compile(r"[-+.\w]*", re.ASCII)
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
 _UNFINISHED_NUMBER = re.compile(r"-?\d*\.?\d*(?:[eE][-+]?\d*)?", re.ASCII)
-_BARE_KEY = re.compile(r"[-.$@\w]*")
-BARE_KEYS = re.compile(r"[-.$@\w]+")
-"""Keys that are read without quotes."""
+BARE_KEY = re.compile(r"[-.$@\w]*")
+"""A key without quotes."""
 _CODES = {"u": 4, "x": 2}
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
 
@@ -134,7 +133,7 @@ def _read_key(source: Source, emit: Emit, notation: Notation) -> Reading[None]:
     if quote:
         yield from _read_string(source, emit, quote)
         return
-    key = (yield from source.word(_BARE_KEY)) if notation.bare_keys else ""
+    key = (yield from source.word(BARE_KEY)) if notation.bare_keys else ""
     if not key:
         raise Truncated if source.ends_in(*notation.quotes) else Malformed
     emit(quoted(key))
