@@ -118,8 +118,7 @@ def _read_message(source: Source, out: Output, *, tools: Mapping[str, Signature]
         yield from source.skip_whitespace()
         yield from source.follows(*_ENDS)
     elif _ADDRESSED.search(header):
-        out.content(header)
-        out.content((yield from _read_body(source, out.content)))
+        out.content(header)  # its body follows as content
     elif channel and channel[1] == _REASONING:
         yield from _read_reasoning(source, out)
     else:

@@ -24,8 +24,8 @@ def read_object(source: Source, out: Output, tools: Mapping[str, Signature]) -> 
     call = _JsonCall(source, out, tools)
     yield from source.expect("{")
     yield from source.skip_whitespace()
-    separator = yield from source.follows("}")
-    while separator != "}":
+    separator = ","
+    while separator == ",":
         key = yield from read_string(source)
         yield from source.skip_whitespace()
         yield from source.expect(":")

@@ -46,10 +46,8 @@ def read_text(source: Source, out: Output, types: ArgumentTypes, closing: tuple[
         out.arguments("".join(parts))
         return
     parts.clear()
-    closed = yield from source.until(closing, parts.append)
+    yield from source.until(closing, parts.append)
     out.arguments(_converted("".join(parts), types))
-    if closed is None:
-        raise Truncated
 
 
 def _read_json(source: Source, emit: Emit, closing: tuple[str, ...]) -> Reading[bool]:

@@ -79,7 +79,8 @@ CASES = [
     Case(
         "hermes",
         "whitespace between tokens, further members",
-        '<tool_call> { "name" : "get_weather" , "arguments" : {"city": "Oslo"} , "arguments": {}, "x": 1 }</tool_call>',
+        '<tool_call> { "name" : "get_weather" , "arguments" : {"city": "Oslo"} , "arguments": {}, "tool_name": 1}'
+        "</tool_call>",
         weather(),
     ),
     *(
@@ -95,6 +96,7 @@ CASES = [
             '{"name": "now", "arguments": "x"}',
             '{"name": "now", "x": 1}',
             '{"arguments": [], "name": "now"}',
+            '{"arguments": {}, "parameters": {}, "name": "now"}',
         )
     ),
     Case("hermes", "no arguments", '<tool_call>{"name": "now"}</tool_call>', call(0, "now", "{}")),
@@ -150,6 +152,15 @@ CASES = [
         "cut short",
         '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo", "days": 1',
         call(0, "get_weather", '{"city": "Oslo", "days": 1'),
+    ),
+    *(
+        Case(
+            "hermes",
+            f"cut short in {cut}",
+            f'<tool_call>{{"name": "get_weather", "arguments": {{"city": {shown}{cut}',
+            call(0, "get_weather", f'{{"city": {shown}'),
+        )
+        for shown, cut in (('"a', "\\"), ('"a', "\\u00"), ("", "tru"))
     ),
     Case(
         "hermes",

@@ -42,7 +42,7 @@ HARMONY_CASES = [
     ),
     Case("harmony", "no header", "Yes.", [ContentDelta("Yes.")]),
     Case("harmony", "a header cut short", "<|channel|>fin", []),
-    Case("harmony", "the header of a call cut short", _CHANNEL_CALL[: _CHANNEL_CALL.index("<|message|>")], []),
+    Case("harmony", "the header of a call cut short", _CHANNEL_CALL[: _CHANNEL_CALL.index("ssage|>")], []),
     Case(
         "harmony",
         "a header cut short after an answer",

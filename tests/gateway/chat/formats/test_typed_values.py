@@ -139,8 +139,9 @@ def test_the_name_of_an_argument_may_begin_with_a_slash(family: str) -> None:
 def test_strings_in_json_may_have_the_tag_that_ends_the_value(family: str) -> None:
     ended = _WRITTEN[family][1].partition("{value}")[2].strip()
     arguments = {"texts": [ended, f"a\n{ended}\n"], "count": 5}
-    text = _write(family, arguments)
-    assert _read(family, [text]) == _read(family, list(text)) == arguments
+    for texts in (arguments["texts"], f"\n {json.dumps(arguments['texts'])} \n"):
+        text = _write(family, {**arguments, "texts": texts})
+        assert _read(family, [text]) == _read(family, list(text)) == arguments
 
 
 @pytest.mark.parametrize("family", _WRITTEN)
@@ -177,7 +178,7 @@ def test_a_value_that_may_be_text_ends_at_the_first_tag(family: str) -> None:
         ("either", '{"x": 1}', {"x": 1}),
         ("either", "5", "5"),
         ("either", '"a"', '"a"'),
-        ("any", "5", 5),
+        ("any", " 5 ", 5),
         ("any", "five", "five"),
         ("unknown", "[1]", [1]),
     ],
