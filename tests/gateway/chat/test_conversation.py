@@ -122,6 +122,7 @@ def test_open_answer_controls_the_generation_prompt() -> None:
 def test_a_last_message_goes_on_where_it_ended(source: str) -> None:
     text = text_from(source, ASKED, SAID, continue_final=True)
     assert text.endswith("Well ")
+    assert text_from(source, ASKED, {**SAID, "content": None}, continue_final=True) == text.removesuffix("Well ")
     assert text_from(source, ASKED, {**SAID, "content": "Well Hi Well "}, continue_final=True).endswith(" Hi Well ")
 
 
@@ -246,14 +247,25 @@ def test_optional_tools_need_no_grammar() -> None:
 def test_gbnf_with_tools_is_refused() -> None:
     with pytest.raises(RequestError, match="Lark") as caught:
         prompt_of(templates.CHATML, tools=(ADD,), grammar=Grammar(GrammarKind.GBNF, 'root ::= "a"'))
-    assert caught.value.param == "grammar"
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "grammar")
+
+
+ADDED: TemplateMessage = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}],
+}
+RESULT: TemplateMessage = {"role": "tool", "content": "2", "tool_call_id": "1"}
+
+
+def test_calls_stay_calls_if_the_template_shows_them_beside_tools_only() -> None:
+    call = "{{ m.tool_calls[0].function.arguments | tojson if tools and m.tool_calls else m.content }}"
+    source = f"{{% for m in messages %}}{call};{{% endfor %}}"
+    assert text_from(source, ASKED, ADDED, RESULT, tools=(ADD,)) == 'Hi;{"x": 1};2;'
 
 
 def test_calls_are_written_as_text_if_the_template_does_not_show_them() -> None:
-    call = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
-    called: TemplateMessage = {"role": "assistant", "content": None, "tool_calls": [call]}
-    result: TemplateMessage = {"role": "tool", "content": "2", "tool_call_id": "1"}
-    text = text_from(templates.NO_SYSTEM, ASKED, called, result, tools=(ADD,))
+    text = text_from(templates.NO_SYSTEM, ASKED, ADDED, RESULT, tools=(ADD,))
     assert text.endswith(
         "<start_of_turn>assistant\n```tool_code\nadd(x=1)\n```<end_of_turn>\n"
         "<start_of_turn>user\n```tool_output\n2\n```<end_of_turn>\n"

@@ -200,8 +200,9 @@ def test_tools_are_shown_or_hidden_as_without_masks(tool_choice: Any, text: str)
 
 def test_a_refusal_of_a_template_has_the_clients_words() -> None:
     conversation = Conversation(messages=({"role": "user", "content": "<s>"},))
-    with pytest.raises(RequestError, match="No <s>, please"):
+    with pytest.raises(RequestError, match="No <s>, please") as caught:
         prompt_of("{{ raise_exception('No ' + messages[0].content + ', please') }}", conversation)
+    assert (caught.value.code, caught.value.param) == ("chat_template_refused", "messages")
 
 
 @pytest.mark.parametrize("operator", [False, True])
@@ -230,8 +231,9 @@ def test_variables_that_are_nested_too_deeply_are_refused() -> None:
     deep: list[Any] = []
     for _ in range(sys.getrecursionlimit()):
         deep = [deep]
-    with pytest.raises(RequestError, match="nested too deeply"):
+    with pytest.raises(RequestError, match="nested too deeply") as caught:
         prompt_of(templates.CHATML, conversation_of("Hi", template_kwargs={"deep": deep}))
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "messages")
 
 
 @pytest.mark.parametrize("arguments", ['{"x":  "\\u00e9>"}', '{"x": ">\\/"', "{'<s", '{"x": "\\q"}', '"', "", "[1]"])

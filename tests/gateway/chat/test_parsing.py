@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.chat.deltas import ContentDelta, ReasoningDelta
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 from gateway.chat.formats import recognize
 from gateway.chat.parsing import ParserKey
 from tests.gateway.chat.formats.cases import TEMPLATES
@@ -34,10 +34,20 @@ def test_only_the_first_call_counts_where_one_is_allowed(
     assert cut_call == 0 or deltas[1:3] == weather()
 
 
-def test_custom_tools_do_not_change_content_and_calls_of_other_tools() -> None:
+@pytest.mark.parametrize(
+    ("inline", "begin"),
+    [(False, [ReasoningDelta("Hm."), ContentDelta("I look.")]), (True, [ContentDelta("<think>Hm.</think>I look.")])],
+)
+def test_a_parser_is_made_for_custom_tools_and_for_reasoning_in_the_content(inline: bool, begin: list[Delta]) -> None:
     key = ParserKey(
-        format=recognize(TEMPLATES["hermes"]), tools=SIGNATURES, thinking=True, one_call=False, custom=("now",)
+        format=recognize(TEMPLATES["hermes"]),
+        tools=SIGNATURES,
+        thinking=True,
+        one_call=False,
+        custom=("now",),
+        inline=inline,
     )
     parser = key.parser()
-    deltas = joined([*parser.feed(f"Hm.</think>I look. {_CALL}"), *parser.finish()])
-    assert deltas == [ReasoningDelta("Hm."), ContentDelta("I look."), *weather()]
+    custom = '<tool_call>{"name": "now", "arguments": {"input": "a\\nb"}}</tool_call>'
+    deltas = joined([*parser.feed(f"Hm.</think>I look. {_CALL}{custom}"), *parser.finish()])
+    assert deltas == [*begin, *weather(), CallBegan(1, "now", custom=True), CallArguments(1, "a\nb")]
