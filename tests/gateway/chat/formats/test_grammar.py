@@ -289,6 +289,25 @@ def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabula
     assert not allowed("false", "five")
 
 
+def test_a_listed_value_is_declared_by_its_type(vocabulary: Vocabulary) -> None:
+    tool = Tool("f", parameters={"properties": {"x": {"enum": ["km", None]}}, "required": ["x"]})
+    grammar = _format("dsml", vocabulary).grammar([tool], "required", parallel=False, thinking=False)
+    assert grammar is not None
+    assert vocabulary.allows(grammar, _dsml("f", "x", "true", "km"))
+    assert vocabulary.allows(grammar, _dsml("f", "x", "false", "null"))
+    assert not vocabulary.allows(grammar, _dsml("f", "x", "true", "null"))
+
+
+def test_optional_arguments_are_listed_in_order_or_left_out(vocabulary: Vocabulary) -> None:
+    tool = Tool("f", parameters={"properties": {name: {"type": "integer"} for name in "abc"}})
+    grammar = _format("llama-pythonic", vocabulary).grammar([tool], "required", parallel=False, thinking=False)
+    assert grammar is not None
+    for arguments in ("", "a=1", "b=1", "c=1", "a=1, c=1", "b=1, c=1", "a=1, b=1, c=1"):
+        assert vocabulary.allows(grammar, f"[f({arguments})]")
+    for arguments in ("b=1, a=1", ", b=1", "a=1, ", "a=1, a=1"):
+        assert not vocabulary.allows(grammar, f"[f({arguments})]")
+
+
 def test_arguments_are_an_object_also_if_their_schema_allows_other_types(vocabulary: Vocabulary) -> None:
     tool = Tool("get_weather", parameters={"type": ["string", "object"], "properties": {"city": {}}})
     grammar = _format("hermes", vocabulary).grammar([tool], "required", parallel=False, thinking=False)
