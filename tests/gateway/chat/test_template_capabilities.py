@@ -10,6 +10,8 @@ CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "argumen
 CALLED: TemplateMessage = {"role": "assistant", "content": None, "tool_calls": [CALL]}
 RESULT: TemplateMessage = {"role": "tool", "content": "2", "tool_call_id": "call_1"}
 
+_LOOP = "{% for m in messages %}{{ m.content }}"
+
 
 def capabilities_of(source: str) -> TemplateCapabilities:
     return detect_capabilities(source, ChatTemplate(source).render)
@@ -30,6 +32,9 @@ def capabilities_of(source: str) -> TemplateCapabilities:
         (templates.CHATML + "{# knows the developer #}", TemplateCapabilities(developer=True)),
         (templates.CHATML + "{# <tool_responses> #}", TemplateCapabilities()),
         ("{{ raise_exception('Never.') }}", TemplateCapabilities(system=False, late_system=False, calls=False)),
+        (templates.CHATML + "{# tool_responses, tool_call_id #}", TemplateCapabilities()),
+        (f"{_LOOP}{{{{ m.reasoning_content }}}}{{# 'thinking' #}}{{% endfor %}}", TemplateCapabilities(calls=False)),
+        (f"{_LOOP}{{# 'thinking' #}}{{% endfor %}}", TemplateCapabilities(calls=False)),
     ],
 )
 def test_capabilities(source: str, capabilities: TemplateCapabilities) -> None:
@@ -53,6 +58,23 @@ def test_what_was_given_stays_as_it_is() -> None:
     before = repr(given)
     TemplateCapabilities(typed_content=True, short_ids=True).adapt(given)
     assert repr(given) == before
+
+
+@pytest.mark.parametrize(("given", "stays"), [("abcdefgh9", True), ("call_1234", False), ("abcdefgh\u00e9", False)])
+def test_an_id_of_nine_letters_and_digits_stays(given: str, stays: bool) -> None:
+    (message,) = TemplateCapabilities(short_ids=True).adapt([{**CALLED, "tool_calls": [{**CALL, "id": given}]}])
+    found = message["tool_calls"][0]["id"]
+    assert (found == given) is stays
+    assert len(found) == 9
+    assert found.isalnum()
+    assert found.isascii()
+
+
+def test_a_message_without_calls_has_a_text_and_keeps_a_role_that_the_template_has() -> None:
+    capabilities = TemplateCapabilities(developer=True, null_content=True)
+    for message in ({"role": "developer", "content": "Be brief."}, {"role": "assistant", "content": ""}):
+        assert capabilities.adapt([message]) == [message]
+    assert capabilities.adapt([{**CALLED, "content": "I look."}])[0]["content"] == "I look."
 
 
 def test_every_capability_is_used() -> None:
