@@ -51,10 +51,12 @@ async def read_body(
     time.
 
     Raises:
-        RefusedError: A limit was passed (413, 408, 503 or 504).
+        RefusedError: The body is compressed (415), or a limit was passed (413, 408, 503 or 504).
         ClientGoneError: The client hung up.
         engine.errors.Unavailable: The server shut down first.
     """
+    if encoding := content_encoding(headers):
+        raise compressed(encoding)
     if declared_length(headers) > limits.body:
         raise too_large(limits)
     if arrivals is not None and (data := arrivals.take_body(min(FREE, limits.body))) is not None:
@@ -110,6 +112,19 @@ async def _grow(body: Body, size: int, limits: RequestLimits, client: Patience, 
 def declared_length(headers: Iterable[tuple[bytes, bytes]]) -> int:
     """Return the value of `content-length`, or 0 without one. The HTTP parser has checked that it is a number."""
     return next((int(value) for name, value in headers if name.lower() == b"content-length"), 0)
+
+
+def content_encoding(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """Return the value of `content-encoding`, or "" without one."""
+    value = next((value for name, value in headers if name.lower() == b"content-encoding"), b"").decode("latin-1")
+    return "" if value.strip().lower() == "identity" else value
+
+
+def compressed(encoding: str) -> RefusedError:
+    """Return the refusal of a compressed body."""
+    message = f"This server reads no compressed bodies; this one has the content-encoding {encoding[:64]!r}."
+    headers = {"accept-encoding": "identity", **CLOSE}
+    return RefusedError(Problem(status=415, message=message, code="unsupported_encoding", headers=headers))
 
 
 def too_large(limits: RequestLimits) -> RefusedError:

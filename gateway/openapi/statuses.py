@@ -13,6 +13,7 @@ DESCRIPTIONS = {
     404: "The model does not exist, or the response is not stored.",
     408: "The request body did not arrive in time.",
     413: "The request body is too large.",
+    415: "The request body is compressed.",
     429: "The queue is full, a limit of the API key is reached, or the client has too many background responses.",
     431: "The request line and the headers are too large.",
     500: "Internal server error. A retry would probably fail again.",
@@ -28,7 +29,7 @@ DESCRIPTIONS = {
 PROTOCOL = frozenset({431, 501, 505})
 """Statuses that are sent before routing, always with the same error object. Some failures with 400 are, too."""
 
-EVERYWHERE = frozenset({400, 401, 403, 408, 413, 500, 503, 504}) | PROTOCOL
+EVERYWHERE = frozenset({400, 401, 403, 408, 413, 415, 500, 503, 504}) | PROTOCOL
 """Statuses that every route may return: all routes check the API key and the origin, and read the body, if any."""
 
 
@@ -58,6 +59,11 @@ HEADERS: Mapping[str, Described] = {
         "description": "Time until a retry, in milliseconds.",
         "schema": {"type": "integer", "minimum": 0},
     },
+    "accept-encoding": {
+        "description": "Encodings of request bodies.",
+        "required": True,
+        "schema": {"const": "identity"},
+    },
     "www-authenticate": {"description": "Scheme of the API keys.", "required": True, "schema": {"const": "Bearer"}},
     "x-should-retry": {
         "description": "True if a later retry may succeed, false if it would fail again. OpenAI's clients obey.",
@@ -69,6 +75,7 @@ HEADERS: Mapping[str, Described] = {
 _ALWAYS = tuple(name for name in HEADERS if name.startswith("x-") and name != "x-should-retry")
 _BY_STATUS = {
     401: ("www-authenticate",),
+    415: ("accept-encoding",),
     **dict.fromkeys((429, 503, 529), ("retry-after", "retry-after-ms")),
 }
 

@@ -178,4 +178,4 @@ async def test_a_compressed_body_is_not_unpacked() -> None:
     packed = gzip.compress(b'{"prompt": "' + b"x" * 1000 + b'"}')
     headers = {"content-encoding": "gzip"}
     call = await AsgiCall(app_of(FakeEngine()), "/v1/completions", packed, headers=headers).run()
-    assert (call.status, call.json["error"]["code"]) == (400, "invalid_json")
+    assert (call.status, call.json["error"]["code"]) == (415, "unsupported_encoding")

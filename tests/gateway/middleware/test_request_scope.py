@@ -59,6 +59,17 @@ async def test_a_body_over_its_limit_is_a_413(upload: bytes) -> None:
         assert (await site.ask(post(b"x" * 100))).status == 200
 
 
+@pytest.mark.parametrize(("encoding", "status"), [("gzip", 415), ("zstd, gzip", 415), ("Identity", 200), ("", 200)])
+async def test_a_compressed_body_is_a_415(encoding: str, status: int) -> None:
+    upload = f"POST / HTTP/1.1\r\nhost: x\r\ncontent-encoding: {encoding}\r\ncontent-length: 2\r\n\r\n{{}}".encode()
+    async with serving(scoped(hello), ServerLimits(linger=0.05)) as site:
+        answer = await site.ask(upload)
+        assert answer.status == status
+        if status == 415:
+            assert error_of(answer)["code"] == "unsupported_encoding"
+            assert answer.headers["accept-encoding"] == "identity"
+
+
 async def test_a_body_that_is_too_slow_is_a_408() -> None:
     async with serving(scoped(hello, body_timeout=0.05), ServerLimits(linger=0.05)) as site:
         client = site.client()
