@@ -84,8 +84,8 @@ class Residency:
         """Record the operator's order to load a model. It ends a back-off, and a load no longer needs a request."""
         resident = self._residents[model]
         resident.leaves = resident.leaves and resident.next_need is not None  # an old file leaves all the same
-        if (resident.phase is not Phase.LOADED or resident.leaves) and resident.wanted is None:
-            resident.wanted, resident.retry_at = self._next_turn(), 0.0
+        if resident.phase is not Phase.LOADED or resident.leaves:
+            resident.wanted, resident.retry_at = resident.wanted or self._next_turn(), 0.0
 
     def keep(self, model: str, seconds: float | None) -> None:
         """Record how long a request wants its model to stay if none follows; None: until another needs its room."""

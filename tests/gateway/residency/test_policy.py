@@ -263,6 +263,15 @@ def test_the_operator_may_load_a_failed_model_at_once() -> None:
     assert policy.decide(0.1) == [Load("a")]
 
 
+def test_the_operator_may_load_a_failed_model_that_is_kept_loaded_at_once() -> None:
+    policy = residency(1, ModelTerms("kept", Memory(1), keep_loaded=True))
+    policy.decide(0)
+    policy.failed("kept", "It broke.", 0)
+    assert policy.decide(0) == []
+    policy.want("kept")
+    assert policy.decide(0.1) == [Load("kept")]
+
+
 def test_an_idle_model_is_unloaded_after_its_time() -> None:
     policy = residency(1, ModelTerms("a", Memory(1), idle_unload=30))
     load(policy, "a")
