@@ -150,7 +150,11 @@ def _seconds(text: str) -> float:
 def _writable(text: str) -> Path:
     """Return the path of a writable file. Checked before the measurement, so that no result is lost."""
     path = Path(text)
-    if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
+    try:
+        writable = not path.is_dir() and os.access(path if path.exists() else path.parent, os.W_OK)
+    except OSError:  # its folder cannot be read
+        writable = False
+    if not writable:
         raise argparse.ArgumentTypeError(f"{text!r} cannot be written")
     return path
 

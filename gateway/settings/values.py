@@ -71,9 +71,10 @@ def readable_model(place: Path | HubReference) -> Path | HubReference:
     """Return what `readable_gguf` does; a model on the hub is checked when it is fetched."""
     if isinstance(place, HubReference):
         return place
-    if _OF_HUB.fullmatch(str(place)) and not place.exists():
+    # Up to Python 3.13, the methods of a path raise errors where its folder cannot be read.
+    if _OF_HUB.fullmatch(str(place)) and not os.path.lexists(place):
         raise ValueError(f"there is no such file; a model of the Hugging Face hub is written {SCHEME}{place}")
-    if os.path.isdir(expanded(place) or place):  # noqa: PTH112 - in Python 3.11 the method of a path raises errors
+    if os.path.isdir(expanded(place) or place):  # noqa: PTH112
         raise ValueError("this is a folder; --models-dir serves the models in one")
     if place.parts[:1] in _URLS:
         raise ValueError(f"a URL is no file; a model of the Hugging Face hub is written {SCHEME}USER/REPO:QUANT")
@@ -149,7 +150,11 @@ def check_model_name(name: str) -> str:
 def folder(path: Path | None) -> Path | None:
     """Return the path of a folder, or None."""
     path = expanded(path)
-    if path is not None and not path.is_dir():
+    try:
+        found = path is None or path.is_dir()
+    except OSError as error:
+        raise ValueError(f"the folder cannot be read: {error.strerror}") from error
+    if not found:
         raise ValueError("there is no such folder")
     return path
 

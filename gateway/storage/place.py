@@ -27,9 +27,21 @@ def check_place(place: str) -> str:
         check_url(place)
     elif "://" in place:
         raise ValueError("this is neither a file nor a URL that begins with postgresql://")
-    elif not Path(place).expanduser().absolute().parent.is_dir():
-        raise ValueError("there is no such folder")
+    else:
+        _check_folder(place)
     return place
+
+
+def _check_folder(path: str) -> None:
+    """Check that a file can be in its folder. Raises `ValueError` if not."""
+    try:
+        found = Path(path).expanduser().absolute().parent.is_dir()
+    except RuntimeError as error:
+        raise ValueError("there is no such home directory") from error
+    except OSError as error:
+        raise ValueError(f"the folder cannot be read: {error.strerror}") from error
+    if not found:
+        raise ValueError("there is no such folder")
 
 
 def open_database(place: str) -> Database:

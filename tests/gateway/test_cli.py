@@ -548,6 +548,12 @@ def test_a_folder_as_a_model_is_refused(tmp_path: Path) -> None:
     assert complaint("--model", str(tmp_path)) == refused
 
 
+def test_a_path_that_cannot_be_examined_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    assert ": there is no such file; " in complaint("--model", f"models/{'x' * 300}")
+
+
 def test_settings_are_immutable(model: Path) -> None:
     settings = read_settings(["serve", "--model", str(model)], {})
     assert isinstance(settings, BaseModel)

@@ -128,6 +128,7 @@ def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:
     expected = f"--models-dir {str(tmp_path)!r}: there is no GGUF file in this folder"
     assert complaint("--models-dir", tmp_path) == expected
     assert complaint("--models-dir", tmp_path / "x").endswith("there is no such folder")
+    assert complaint("--models-dir", tmp_path / ("x" * 300)).endswith("the folder cannot be read: File name too long")
 
 
 def tables(folder: Path, text: str) -> Path:

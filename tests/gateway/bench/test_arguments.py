@@ -95,6 +95,7 @@ def test_the_base_url_gives_host_port_and_path(url: str, host: str, port: int, p
         ("--timeout inf", "argument --timeout: 'inf' is not a number of seconds above 0"),
         ("--timeout soon", "argument --timeout: 'soon' is not a number of seconds above 0"),
         ("--json /", "argument --json: '/' cannot be written"),
+        (f"--json /{'x' * 300}", f"argument --json: '/{'x' * 300}' cannot be written"),
         ("--json /no/such/folder/x", "argument --json: '/no/such/folder/x' cannot be written"),
         ("--plot x.svg", "argument --plot: 'x.svg' does not end in .png"),
         ("--client 1", "unrecognized arguments: --client; did you mean --clients?"),

@@ -25,6 +25,8 @@ def test_a_place_is_a_file_or_a_url(tmp_path: Path) -> None:
     ("text", "reason"),
     [
         ("/no/such/folder/keys.db", "there is no such folder"),
+        ("~nosuchuser/keys.db", "there is no such home directory"),
+        (f"/{'x' * 300}/keys.db", "the folder cannot be read: File name too long"),
         ("mysql://user:word@example.org/keys", "this is neither a file nor a URL that begins with postgresql://"),
         ("postgresql://user:w%zzord@example.org/keys", "this is not a valid URL of a PostgreSQL database"),
         ("postgresql://user:word@example.org/keys?colour=red", "this is not a valid URL of a PostgreSQL database"),
