@@ -108,7 +108,7 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
 
     @override
     def used(self, name: str) -> bool:
-        return self.residents.used(name)
+        return self.residents[name].used
 
     def _source(self, terms: ModelTerms) -> EngineSource:
         return EngineOnDemand(self.residents, terms, timeout=self._settings.queue_timeout)

@@ -57,6 +57,11 @@ class Resident:
         return self.phase is Phase.LOADED and not self.users
 
     @property
+    def used(self) -> bool:
+        """True if a request uses it or waits for it."""
+        return bool(self.users or self.waiting)
+
+    @property
     def gone(self) -> bool:
         """True if it has no process, no request uses one that was lost, and none is asked for."""
         return self.phase is Phase.UNLOADED and not self.users and self.turn is None

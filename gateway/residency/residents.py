@@ -15,7 +15,8 @@ from anyio.abc import TaskGroup
 from engine import Busy, Engine, EngineError, EngineState, EngineStatus, LoadError, Telemetry, Unavailable
 from gateway.residency.memory import Memory
 from gateway.residency.policy import Residency
-from gateway.residency.terms import Action, Grant, Load, ModelTerms, Phase, Refuse, Ticket, Unload
+from gateway.residency.resident import Resident
+from gateway.residency.terms import Action, Grant, Load, ModelTerms, Refuse, Ticket, Unload
 
 logger = logging.getLogger(__name__)
 
@@ -110,13 +111,17 @@ class Residents:
         held.callback(self._leave, ticket)
         return engine
 
+    def __getitem__(self, model: str) -> Resident:
+        """Return the account of a model."""
+        return self._residency[model]
+
     def add(self, terms: ModelTerms) -> None:
         """Add a model. It is loaded when a request asks for it."""
         self._residency.add(terms)
 
     async def remove(self, model: str) -> None:
         """Unload a model once no request uses it or waits for it, and forget it. No request may follow."""
-        resident = self._residency[model]
+        resident = self[model]
         while not resident.gone:
             if not resident.dismissed:
                 self.unload(model)
@@ -125,10 +130,6 @@ class Residents:
         self._loads.pop(model, None)
         self._loaded.pop(model, None)
         self._before.pop(model, None)
-
-    def used(self, model: str) -> bool:
-        """Return True if a request uses a model or waits for it."""
-        return bool(self._residency[model].users or self._residency[model].waiting)
 
     def load(self, model: str) -> None:
         """Load a model without a request for it, as soon as there is room."""
@@ -163,24 +164,8 @@ class Residents:
 
     def idle_left(self, model: str) -> float | None:
         """Return the seconds until a model is unloaded for idleness, or None if it is not."""
-        end = self._residency[model].idle_until
+        end = self[model].idle_until
         return None if end is None else max(end - self._clock(), 0.0)
-
-    def phase(self, model: str) -> Phase:
-        """Return the phase of a model."""
-        return self._residency[model].phase
-
-    def failure(self, model: str) -> str:
-        """Return the reason why a model could not be loaded, or an empty text if it could or was not tried."""
-        return self._residency[model].failure
-
-    def need(self, model: str) -> Memory:
-        """Return the bytes of a model: as measured after its last load, or as estimated."""
-        return self._residency[model].need
-
-    def waiting(self, model: str) -> int:
-        """Return the number of requests that wait for a model."""
-        return len(self._residency[model].waiting)
 
     def engine(self, model: str) -> Engine | None:
         """Return the engine of a model, which may be loading, or None."""
@@ -201,14 +186,14 @@ class Residents:
         """Return the status of a model's engine: `STOPPED` while it has none, `FAILED` if it could not be loaded."""
         if (engine := self.engine(model)) is not None:
             return engine.status
-        if failure := self.failure(model):
+        if failure := self[model].failure:
             return EngineStatus(EngineState.FAILED, failure, 0.0, 0)
         return EngineStatus(EngineState.STOPPED, "The model is not loaded.", 0.0, 0)
 
     def _granted(self, model: str) -> Engine:
         """Return the engine that a request was granted. Raises `Unavailable` if it has been lost since then."""
         if (engine := self._engines.get(model)) is None:
-            raise Unavailable(self.failure(model), code="model_unavailable")
+            raise Unavailable(self[model].failure, code="model_unavailable")
         return engine
 
     def _leave(self, ticket: Ticket) -> None:

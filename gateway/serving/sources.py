@@ -172,7 +172,7 @@ class EngineOnDemand(EngineSource):
     @property
     @override
     def waiting(self) -> int:
-        return self._residents.waiting(self._model)
+        return len(self._residents[self._model].waiting)
 
     @override
     async def hold(self, held: ExitStack) -> Engine:

@@ -56,7 +56,7 @@ class FakeHost(EngineHost):
         del self.sources[name], self.files[name]
 
     def used(self, name: str) -> bool:
-        return self.residents.used(name)
+        return self.residents[name].used
 
 
 @dataclass

@@ -61,11 +61,11 @@ async def test_a_model_that_joins_again_while_it_loads_is_loaded_from_its_new_fi
         with ExitStack() as held, anyio.fail_after(20):
             tasks.start_soon(source.hold, held)
             await anyio.wait_all_tasks_blocked()
-            before = engines.residents.need("joined")
+            before = engines.residents["joined"].need
             await engines.join(settings.joining("joined", new))
             await anyio.wait_all_tasks_blocked()
-            assert engines.residents.need("joined") == before + Memory(99)
+            assert engines.residents["joined"].need == before + Memory(99)
             opener.engines[str(new)].load()
             await anyio.wait_all_tasks_blocked()
-            assert engines.residents.phase("joined") is Phase.LOADED
+            assert engines.residents["joined"].phase is Phase.LOADED
     assert opener.opened == [str(old), str(new)]

@@ -121,7 +121,7 @@ async def test_unloading_ends_the_process_and_returns_its_memory(tmp_path: Path)
         (pid,) = engines_of(os.getpid())
         assert resident_bytes(pid) > model_path().stat().st_size
         served.residents.unload("a")
-        await served.until(lambda: served.residents.phase("a") is Phase.UNLOADED)
+        await served.until(lambda: served.residents["a"].phase is Phase.UNLOADED)
         assert (engines_of(os.getpid()), resident_bytes(pid)) == ([], 0)
         await served.ask("a", 4)
         assert engines_of(os.getpid()) not in ([], [pid])
@@ -139,7 +139,7 @@ async def test_unloading_returns_the_gpu_memory_of_the_process(tmp_path: Path) -
     async with many_models(tmp_path) as served:
         before = used_gpu_bytes()
         await served.ask("a", 4)
-        measured, taken = served.residents.need("a").gpu, used_gpu_bytes() - before
+        measured, taken = served.residents["a"].need.gpu, used_gpu_bytes() - before
         served.residents.unload("a")
         await served.until(lambda: not engines_of(os.getpid()))
         await served.until(lambda: used_gpu_bytes() <= before + taken // 10)
@@ -192,7 +192,7 @@ async def test_three_models_share_room_for_two_while_clients_leave(tmp_path: Pat
         assert served.most <= 2
         assert 3 <= served.loads < stays
         moving = {Phase.LOADING, Phase.UNLOADING}
-        await served.until(lambda: not any(served.residents.phase(name) in moving for name in NAMES))
+        await served.until(lambda: not any(served.residents[name].phase in moving for name in NAMES))
         for name in NAMES:
             served.residents.unload(name)
         await served.until(lambda: not engines_of(os.getpid()))

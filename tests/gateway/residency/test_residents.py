@@ -56,7 +56,7 @@ async def test_a_request_holds_the_model_until_its_end() -> None:
             await anyio.wait_all_tasks_blocked()
             assert opener.opened == ["a"]
             held.close()
-            await until(lambda: residents.phase("b") is Phase.LOADED)
+            await until(lambda: residents["b"].phase is Phase.LOADED)
             assert (opener.opened, opener.most) == (["a", "b"], 1)
 
 
@@ -69,9 +69,9 @@ async def test_the_next_model_is_opened_only_after_the_process_has_ended() -> No
         with ExitStack() as other:
             tasks.start_soon(residents.hold, "b", other)
             await anyio.wait_all_tasks_blocked()
-            assert (residents.phase("a"), opener.opened) == (Phase.UNLOADING, ["a"])
+            assert (residents["a"].phase, opener.opened) == (Phase.UNLOADING, ["a"])
             may_end.set()
-            await until(lambda: residents.phase("b") is Phase.LOADED)
+            await until(lambda: residents["b"].phase is Phase.LOADED)
 
 
 async def test_the_last_waiter_that_leaves_ends_the_load() -> None:
@@ -84,10 +84,10 @@ async def test_the_last_waiter_that_leaves_ends_the_load() -> None:
                 await anyio.wait_all_tasks_blocked()
                 first.cancel_scope.cancel()
                 await anyio.wait_all_tasks_blocked()
-                assert residents.phase("a") is Phase.LOADING
+                assert residents["a"].phase is Phase.LOADING
                 second.cancel_scope.cancel()
-            await until(lambda: residents.phase("a") is Phase.UNLOADED)
-        assert (opener.engines, residents.failure("a")) == ({}, "")
+            await until(lambda: residents["a"].phase is Phase.UNLOADED)
+        assert (opener.engines, residents["a"].failure) == ({}, "")
 
 
 async def test_a_failed_load_answers_all_waiters_at_once_and_the_next_one_too(
@@ -126,7 +126,7 @@ async def test_a_model_that_is_lost_after_its_load_answers_at_once_and_heals_by_
         with ExitStack() as held:
             await residents.hold("a", held)
             opener.engines["a"].lose("It is gone.")
-            await until(lambda: residents.phase("a") is Phase.UNLOADED)
+            await until(lambda: residents["a"].phase is Phase.UNLOADED)
             with ExitStack() as other, pytest.raises(Unavailable, match="It is gone") as caught:
                 await residents.hold("a", other)
             assert (caught.value.code, caught.value.retry_after is not None) == ("model_unavailable", True)
@@ -152,7 +152,7 @@ async def test_a_request_whose_model_is_lost_as_it_is_granted_is_answered() -> N
             engine = opener.engines["a"]
             engine.load()
             engine.lose("It is gone.")
-        await until(lambda: residents.phase("a") is Phase.UNLOADED)
+        await until(lambda: residents["a"].phase is Phase.UNLOADED)
 
 
 async def test_a_model_that_is_lost_is_forgotten_once_its_last_request_has_left() -> None:
@@ -161,10 +161,10 @@ async def test_a_model_that_is_lost_is_forgotten_once_its_last_request_has_left(
         with ExitStack() as held:
             await residents.hold("a", held)
             opener.engines["a"].lose("It is gone.")
-            await until(lambda: residents.phase("a") is Phase.UNLOADED)
+            await until(lambda: residents["a"].phase is Phase.UNLOADED)
             tasks.start_soon(residents.remove, "a")
             await anyio.wait_all_tasks_blocked()
-            assert residents.used("a")
+            assert residents["a"].used
 
 
 async def test_a_model_that_is_removed_leaves_no_engine_to_one_of_its_name() -> None:
@@ -192,7 +192,7 @@ async def test_the_wait_has_a_deadline() -> None:
         with ExitStack() as held, pytest.raises(Busy) as caught:
             await residents.hold("a", held, anyio.current_time())
         assert caught.value.code == "queue_timeout"
-        await until(lambda: residents.phase("a") is Phase.UNLOADED)
+        await until(lambda: residents["a"].phase is Phase.UNLOADED)
 
 
 async def test_a_granted_request_that_is_cancelled_at_the_same_time_holds_nothing() -> None:
@@ -204,7 +204,7 @@ async def test_a_granted_request_that_is_cancelled_at_the_same_time_holds_nothin
             scope.cancel()
             await residents.hold("a", held)
         residents.unload("a")
-        await until(lambda: residents.phase("a") is Phase.UNLOADED)
+        await until(lambda: residents["a"].phase is Phase.UNLOADED)
 
 
 async def test_a_load_that_ends_just_as_it_is_given_up_serves_none() -> None:
@@ -218,7 +218,7 @@ async def test_a_load_that_ends_just_as_it_is_given_up_serves_none() -> None:
         with ExitStack() as held:
             tasks.start_soon(residents.hold, "a", held)
             await anyio.wait_all_tasks_blocked()
-            phases = residents.phase("a"), residents.waiting("a"), opener.opened
+            phases = residents["a"].phase, len(residents["a"].waiting), opener.opened
             tasks.cancel_scope.cancel()
     assert phases == (Phase.LOADING, 1, ["a", "a"])
 
@@ -227,11 +227,11 @@ async def test_kept_models_load_at_the_start_and_idle_ones_end_in_time() -> None
     opener = FakeOpener(loads_at_once=True)
     models = ModelTerms("kept", Memory(1), keep_loaded=True), ModelTerms("brief", Memory(1), idle_unload=0)
     async with opened(residency(2, *models), opener) as residents:
-        await until(lambda: residents.phase("kept") is Phase.LOADED)
+        await until(lambda: residents["kept"].phase is Phase.LOADED)
         with ExitStack() as held:
             await residents.hold("brief", held)
-        await until(lambda: residents.phase("brief") is Phase.UNLOADED)
-        assert residents.phase("kept") is Phase.LOADED
+        await until(lambda: residents["brief"].phase is Phase.UNLOADED)
+        assert residents["kept"].phase is Phase.LOADED
 
 
 async def test_a_failed_kept_model_is_tried_again_when_its_time_has_come() -> None:
@@ -244,8 +244,8 @@ async def test_a_failed_kept_model_is_tried_again_when_its_time_has_come() -> No
         opener.engines["kept"].fail("It broke.")
         await until(lambda: len(opener.opened) == 2)
         opener.engines["kept"].load()
-        await until(lambda: residents.phase("kept") is Phase.LOADED)
-        assert residents.failure("kept") == ""
+        await until(lambda: residents["kept"].phase is Phase.LOADED)
+        assert residents["kept"].failure == ""
 
 
 async def test_a_failed_model_whose_time_comes_just_after_a_decision_is_tried_again() -> None:
@@ -280,8 +280,8 @@ async def test_what_was_measured_replaces_the_estimate(caplog: pytest.LogCapture
     need = 7 * 2**30
     async with opened(residency(2 * need, "a"), FakeOpener(host_memory=need, loads_at_once=True)) as residents:
         residents.load("a")
-        await until(lambda: residents.phase("a") is Phase.LOADED)
-        assert residents.need("a") == Memory(need)
+        await until(lambda: residents["a"].phase is Phase.LOADED)
+        assert residents["a"].need == Memory(need)
     [loaded] = [vars(record) for record in caplog.records if record.getMessage() == "model loaded"]
     assert (loaded["takes"], loaded["counts"]) == ("3.50 GiB of host memory", "7.00 GiB of host memory")
 
