@@ -46,7 +46,7 @@ class Change:
     begins: bool = False
     """True if it makes the reservation."""
     must_wait: bool = False
-    """True if a request waits for it, and is refused if it fails."""
+    """True if a request waits for it (`LedgerQueue.make`), and is refused if it fails."""
     ended: anyio.Event = field(default_factory=anyio.Event)
     """Set once it is made, or has failed."""
     made: bool = False
@@ -100,6 +100,7 @@ class LedgerQueue:
         """
         if self._failing:
             raise LedgersUnavailableError
+        change.must_wait = True
         number, answered = self.add(change), False
         try:
             with anyio.move_on_after(PATIENCE):
@@ -113,8 +114,9 @@ class LedgerQueue:
             raise LedgersUnavailableError
 
     async def emptied(self) -> None:
-        """Wait until all changes that wait now are made, at most `PATIENCE`, and not while the database fails."""
-        last = next(reversed(self._changes.values()), None)
+        """Wait until all changes are made for which no request waits: at most `PATIENCE`, and not during a failure."""
+        changes = reversed(self._changes.values())
+        last = next((change for change in changes if not change.must_wait), None)  # the others may be given up
         if last is not None and not self._failing:
             with anyio.move_on_after(PATIENCE):
                 await last.ended.wait()

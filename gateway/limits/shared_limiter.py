@@ -147,9 +147,8 @@ class SharedLimiter(Limiter):
             (shared_schema.ADMIT, (*values, self._time())),
             answers.extend,
             begins=True,
-            must_wait=limits != NO_LIMITS,
         )
-        if not change.must_wait:
+        if limits == NO_LIMITS:
             self._queue.add(change)
             return
         try:

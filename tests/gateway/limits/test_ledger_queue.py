@@ -123,6 +123,26 @@ async def test_a_change_that_was_given_up_is_not_made_later(monkeypatch: pytest.
     assert (database.batches, undone) == ([["first"]], ["late"])
 
 
+async def test_charges_are_not_waited_for_longer_because_an_admission_behind_them_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ledger_queue, "PATIENCE", 1000.0)
+    database = Recorded()
+    database.open = anyio.Event()
+    queue = LedgerQueue(database, "gateway_1")
+    with anyio.fail_after(GUARD):
+        async with queue.open(), anyio.create_task_group() as tasks, anyio.create_task_group() as admissions:
+            queue.add(change("charge"))
+            await anyio.wait_all_tasks_blocked()
+            admissions.start_soon(queue.make, change("admission"), lambda: None)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(queue.emptied)
+            await anyio.wait_all_tasks_blocked()
+            admissions.cancel_scope.cancel()
+            database.open.set()
+    assert database.batches == [["charge"]]
+
+
 async def test_leases_are_renewed_three_times_in_their_time(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses = list[float]()
 
