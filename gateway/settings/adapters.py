@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from gateway.settings.values import readable_gguf, split_items
 
@@ -67,8 +67,6 @@ def _layers(text: str | None) -> str | None:
 
 class AdapterSettings(BaseModel):
     """Settings of LoRA adapters and control vectors, of each model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     lora: Annotated[
         tuple[str, ...], AfterValidator(_named_once), AfterValidator(_readable), BeforeValidator(split_items)

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from engine.hardware import ALL_LAYERS, Hardware, LoadMode, Numa, Priority, RopeScaling, RopeType, SplitMode
 from gateway.settings.hardware_values import (
@@ -20,8 +20,6 @@ _MOST_LAYERS = 1000
 
 class HardwareSettings(BaseModel):
     """Settings of the hardware, of each model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     device: Annotated[tuple[str, ...] | None, BeforeValidator(device_list)] = Field(
         None,

@@ -1,6 +1,6 @@
 """Settings of the KV cache."""
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from engine.config import EngineConfig, KVType
 
@@ -9,8 +9,6 @@ _ENGINE = EngineConfig(model="")
 
 class KVCacheSettings(BaseModel):
     """Settings of the KV cache, of each model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     kv_type_k: KVType = Field(
         _ENGINE.kv_type_k,

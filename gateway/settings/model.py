@@ -2,7 +2,15 @@
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from engine.config import EngineConfig
 from gateway.settings.adapters import AdapterSettings
@@ -30,6 +38,8 @@ class ModelSettings(
     SamplingSettings,
 ):
     """Settings that each model may have for itself. Flags set them for all models, a table of the TOML file for one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(
         None,

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from engine.config import EngineConfig
 from gateway.settings.values import expanded
@@ -22,8 +22,6 @@ def _directory(path: Path | None) -> Path | None:
 
 class PrefixFileSettings(BaseModel):
     """Settings of the prefixes on disk, for each model."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     prefix_dir: Annotated[Path | None, AfterValidator(_directory)] = Field(
         None,
