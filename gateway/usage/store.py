@@ -59,11 +59,6 @@ class KeyUsage:
     completion_tokens: int
     """Generated tokens."""
 
-    @property
-    def charged_tokens(self) -> int:
-        """Tokens that count against the key's limits."""
-        return self.prompt_tokens - self.cached_tokens + self.completion_tokens
-
 
 class UsageStore:
     """Usage rows in a database. Its methods raise `StorageError` if the database cannot be used."""
