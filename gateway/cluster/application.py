@@ -3,7 +3,7 @@
 import logging
 import os
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ray import serve
@@ -12,6 +12,7 @@ from ray.serve.schema import LoggingConfig
 
 from gateway.cli import read_settings
 from gateway.cluster import scaling
+from gateway.cluster.arguments import flags_of
 from gateway.cluster.ingress.deployment import IngressReplica
 from gateway.cluster.ingress.router import ReplicaRouter
 from gateway.cluster.replica import ModelReplica
@@ -47,7 +48,7 @@ def build(args: Mapping[str, Any]) -> serve.Application:
         SettingsError: a setting is invalid.
         ClusterSettingsError: a setting has no effect in a cluster.
     """
-    settings = read_settings(["serve", *_flags(args)], os.environ)
+    settings = read_settings(["serve", *flags_of(args)], os.environ)
     return application(settings, parts_of(settings))
 
 
@@ -122,15 +123,3 @@ def _replicas(settings: Settings) -> dict[str, Any]:
         policy=AutoscalingPolicy(policy_function=f"{scaling.__name__}:{scaling.policy.__name__}"),
     )
     return {"autoscaling_config": autoscaling}
-
-
-def _flags(args: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the command line of some settings."""
-    for name, value in args.items():
-        flag = "--" + name.replace("_", "-")
-        if isinstance(value, bool):
-            yield from [flag] if value else []
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            yield from (part for item in value for part in (flag, str(item)))
-        else:
-            yield from (flag, str(value))

@@ -14,7 +14,8 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import override
 
 from engine.errors import Busy
-from gateway.cli import read_settings
+from gateway.cli import SettingsError, read_settings
+from gateway.cluster.arguments import flags_of
 from gateway.cluster.exchange import Exchange
 from gateway.cluster.health import reason_in
 from gateway.cluster.host import Host
@@ -43,6 +44,30 @@ BUDGET = Memory(host=2**30)
 def anyio_backend() -> str:
     """Ray runs asyncio."""
     return "asyncio"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "read"),
+    [
+        ("partition_cache", True, True),  # of a YAML file
+        ("partition-cache", "true", True),  # of the command line of Ray, which has texts only
+        ("partition-cache", "false", False),
+        ("access-log", False, "off"),  # YAML's words on and off
+        ("speculation", True, "on"),
+        ("slots", 1, 1),
+        ("seed", -1, -1),
+        ("stop", "--end--", ("--end--",)),
+        ("stop", ["one", "two"], ("one", "two")),
+    ],
+)
+def test_arguments_of_the_application_are_flags(name: str, value: object, read: object) -> None:
+    assert getattr(read_settings(["serve", *flags_of({name: value})], {}), name.replace("-", "_")) == read
+
+
+@pytest.mark.parametrize("args", [{"partition-cache": "yes"}, {"no_such_flag": 1}])
+def test_arguments_that_are_no_settings_are_refused(args: dict[str, object]) -> None:
+    with pytest.raises(SettingsError):
+        read_settings(["serve", *flags_of(args)], {})
 
 
 def test_each_model_has_settings_of_its_own() -> None:
