@@ -71,7 +71,6 @@ def _named(text: str) -> tuple[str, str]:
 
 def _exists(text: str) -> bool:
     try:
-        path = expanded(Path(text))
-        return path is not None and path.exists()
+        return expanded(Path(text)).exists()
     except (OSError, ValueError):
         return False

@@ -58,9 +58,9 @@ def _named_once(texts: tuple[str, ...]) -> tuple[str, ...]:
     return texts
 
 
-def _layers(text: str | None) -> str | None:
-    found = text and _LAYERS.fullmatch(text)
-    if text and (not found or int(found[1]) > int(found[2])):
+def _layers(text: str) -> str:
+    found = _LAYERS.fullmatch(text)
+    if not found or int(found[1]) > int(found[2]):
         raise ValueError("should be the first and the last layer, such as 10 20")
     return text
 
@@ -85,7 +85,7 @@ class AdapterSettings(BaseModel):
         title="FILE[:SCALE]",
         description="control vector in GGUF format, which is added to the model; repeatable, or separated by commas",
     )
-    control_vector_layer_range: Annotated[str | None, AfterValidator(_layers)] = Field(
+    control_vector_layer_range: Annotated[str, AfterValidator(_layers)] | None = Field(
         None,
         title="FIRST LAST",
         description="first and last layer to which control vectors are added, from 1; default: all layers",

@@ -5,21 +5,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from engine import embedded_model
 from engine.config import EngineConfig
-from gateway.hub.reference import HubReference
 from gateway.settings.model import ModelSettings
 from gateway.settings.table import ModelTable, ServedModel, models_in
 from gateway.settings.values import (
+    ModelPlace,
     check_model_name,
     folder,
     has_hub,
     model_name,
-    model_place,
-    readable_model,
-    readable_model_if_any,
     split_items,
 )
 
@@ -38,7 +35,7 @@ _OF_THE_MAIN_MODEL: dict[str, object] = {
 class EngineSettings(ModelSettings):
     """Settings of the models that are served, and those that all engine processes share."""
 
-    model: Annotated[Path | HubReference, BeforeValidator(model_place), AfterValidator(readable_model)] = Field(
+    model: ModelPlace = Field(
         embedded_model(),
         title="[NAME=]MODEL",
         description="GGUF model to serve: a file, or a model of the Hugging Face hub as hf:USER/REPO[:QUANT], which is "
@@ -55,7 +52,7 @@ class EngineSettings(ModelSettings):
         description="let clients download models of the hub with Ollama's /api/pull, which are then served on demand, "
         "also after a restart, and remove these with /api/delete; API keys with limits may not",
     )
-    models_dir: Annotated[Path | None, AfterValidator(folder)] = Field(
+    models_dir: Annotated[Path, AfterValidator(folder)] | None = Field(
         None, title="DIR", description="folder whose GGUF files are models to serve, each under its file's name"
     )
     models: dict[Annotated[str, AfterValidator(check_model_name)], ModelTable] = Field(
@@ -84,9 +81,7 @@ class EngineSettings(ModelSettings):
         description="name of the model for clients, and further ones behind commas; default: that of the file, or of "
         "the repository on the hub",
     )
-    embedding_model: Annotated[
-        Path | HubReference | None, BeforeValidator(model_place), AfterValidator(readable_model_if_any)
-    ] = Field(
+    embedding_model: ModelPlace | None = Field(
         None,
         title="MODEL",
         description="GGUF model for /v1/embeddings, in an engine process of its own: a file, or a model of the hub as "

@@ -11,7 +11,7 @@ from gateway.settings.values import folder
 class LlamaServerSettings(BaseModel):
     """Settings of llama-server's own routes, with its names."""
 
-    slot_save_path: Annotated[Path | None, AfterValidator(folder)] = Field(
+    slot_save_path: Annotated[Path, AfterValidator(folder)] | None = Field(
         None,
         title="DIR",
         description="folder of the files that POST /slots/{id} saves and restores; default: it is refused",

@@ -41,13 +41,13 @@ class ModelSettings(
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(
+    chat_template: Annotated[str, AfterValidator(readable_template)] | None = Field(
         None,
         title="FILE",
         description="Jinja chat template: a file, the template itself, or chatml, command-r, llama3, phi3 or zephyr; "
         "default: the one in the model file",
     )
-    default_chat_template: Annotated[str | None, AfterValidator(readable_template)] = Field(
+    default_chat_template: Annotated[str, AfterValidator(readable_template)] | None = Field(
         None, title="FILE", description="chat template for a model whose file has none, in the forms of --chat-template"
     )
     chat_template_kwargs: Annotated[str, AfterValidator(template_variables)] = Field(

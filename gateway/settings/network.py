@@ -16,18 +16,18 @@ class NetworkSettings(EngineSettings):
         "127.0.0.1", min_length=1, title="ADDRESS", description="address to listen on, or several behind commas"
     )
     port: int = Field(8000, ge=0, le=65535, title="PORT", description="port to listen on; 0 takes a free port")
-    unix_socket: Annotated[Path | None, AfterValidator(expanded)] = Field(
+    unix_socket: Annotated[Path, AfterValidator(expanded)] | None = Field(
         None,
         title="PATH",
         description="Unix socket to listen on, instead of a port, or besides it if --host or --port is given",
     )
-    tls_certificate: Annotated[Path | None, AfterValidator(expanded)] = Field(
+    tls_certificate: Annotated[Path, AfterValidator(expanded)] | None = Field(
         None, title="FILE", description="certificate of the server in PEM format, with its chain; default: no TLS"
     )
-    tls_key: Annotated[Path | None, AfterValidator(expanded)] = Field(
+    tls_key: Annotated[Path, AfterValidator(expanded)] | None = Field(
         None, title="FILE", description="private key in PEM format, not encrypted; default: in the certificate's file"
     )
-    tls_client_ca: Annotated[Path | None, AfterValidator(expanded)] = Field(
+    tls_client_ca: Annotated[Path, AfterValidator(expanded)] | None = Field(
         None, title="FILE", description="CA in PEM format that must have signed the certificates of clients"
     )
     metrics_port: int | None = Field(
@@ -64,10 +64,9 @@ class NetworkSettings(EngineSettings):
         description="API key without limits that requests may have; repeatable, or separated by commas; also the "
         "variable LLAMA_API_KEY; default: no key is needed, unless --keys is set",
     )
-    keys: Annotated[str | None, AfterValidator(store_place)] = Field(
+    keys: Annotated[str, Field(min_length=1), AfterValidator(store_place)] | None = Field(
         None,
         repr=False,
-        min_length=1,
         title="STORE",
         description="store of API keys with limits, which `llama-gateway keys` fills: an SQLite file, or the URL of a "
         "PostgreSQL database; default: no store",

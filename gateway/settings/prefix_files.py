@@ -11,7 +11,7 @@ from gateway.settings.values import expanded
 _ENGINE = EngineConfig(model="")
 
 
-def _directory(path: Path | None) -> Path | None:
+def _directory(path: Path) -> Path:
     """Return a path that the engine's configuration can hold."""
     try:
         str(path).encode()
@@ -23,7 +23,7 @@ def _directory(path: Path | None) -> Path | None:
 class PrefixFileSettings(BaseModel):
     """Settings of the prefixes on disk, for each model."""
 
-    prefix_dir: Annotated[Path | None, AfterValidator(_directory)] = Field(
+    prefix_dir: Annotated[Path, AfterValidator(_directory)] | None = Field(
         None,
         title="DIR",
         description="directory for cached prompts that outlive the engine; several models and servers may share it; "

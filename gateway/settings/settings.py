@@ -65,10 +65,9 @@ class Settings(NetworkSettings, LlamaServerSettings, ClusterSettings):
         title="BYTES",
         description="total size of the stored responses and conversations, as JSON with their items",
     )
-    responses_store: Annotated[str | None, AfterValidator(shared_place)] = Field(
+    responses_store: Annotated[str, Field(min_length=1), AfterValidator(shared_place)] | None = Field(
         None,
         repr=False,
-        min_length=1,
         title="URL",
         description="PostgreSQL database of the stored responses and conversations, for all servers with the same URL; "
         "default: the memory of this process",
@@ -81,10 +80,9 @@ class Settings(NetworkSettings, LlamaServerSettings, ClusterSettings):
         description="background responses of one client that may run or wait; further ones get status 429; default: a "
         "quarter of --slots and --queue-limit",
     )
-    usage: Annotated[str | None, AfterValidator(store_place)] = Field(
+    usage: Annotated[str, Field(min_length=1), AfterValidator(store_place)] | None = Field(
         None,
         repr=False,
-        min_length=1,
         title="STORE",
         description="store of one row of usage for each request: an SQLite file, or the URL of a PostgreSQL database; "
         "default: the store of --keys",

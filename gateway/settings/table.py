@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from gateway.hub.reference import HubReference
 from gateway.settings.model import ModelSettings
-from gateway.settings.values import model_names, model_place, readable_gguf, readable_model
+from gateway.settings.values import ModelPlace, model_names, readable_gguf
 from gateway.split_file import SplitFile
 
 _PROJECTOR = "mmproj"
@@ -19,7 +19,7 @@ _PROJECTOR = "mmproj"
 class ModelTable(ModelSettings):
     """Table of one model in the TOML file. Settings that it lacks are those of the flags."""
 
-    file: Annotated[Path | HubReference, BeforeValidator(model_place), AfterValidator(readable_model)]
+    file: ModelPlace
     """GGUF file of the model, or its name on the hub."""
     aliases: Annotated[tuple[str, ...], BeforeValidator(model_names)] = Field(())
     """Further names of the model."""

@@ -5,7 +5,9 @@ import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import AfterValidator, BeforeValidator
 
 from gateway.hub.reference import SCHEME, HubReference
 
@@ -19,10 +21,10 @@ _OF_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?(?<!\.gguf)", re.ASCII)
 """Path that may be meant as a model on the hub."""
 
 
-def expanded(path: Path | None) -> Path | None:
+def expanded(path: Path) -> Path:
     """Return a path with the home directory in place of `~`."""
     try:
-        return path and path.expanduser()
+        return path.expanduser()
     except RuntimeError as error:
         raise ValueError("there is no such home directory") from error
 
@@ -74,16 +76,15 @@ def readable_model(place: Path | HubReference) -> Path | HubReference:
     # Up to Python 3.13, the methods of a path raise errors where its folder cannot be read.
     if _OF_HUB.fullmatch(str(place)) and not os.path.lexists(place):
         raise ValueError(f"there is no such file; a model of the Hugging Face hub is written {SCHEME}{place}")
-    if os.path.isdir(expanded(place) or place):  # noqa: PTH112
+    if os.path.isdir(expanded(place)):  # noqa: PTH112
         raise ValueError("this is a folder; --models-dir serves the models in one")
     if place.parts[:1] in _URLS:
         raise ValueError(f"a URL is no file; a model of the Hugging Face hub is written {SCHEME}USER/REPO:QUANT")
     return readable_gguf(place)
 
 
-def readable_model_if_any(place: Path | HubReference | None) -> Path | HubReference | None:
-    """Return what `readable_model` does, or None."""
-    return None if place is None else readable_model(place)
+ModelPlace: TypeAlias = Annotated[Path | HubReference, BeforeValidator(model_place), AfterValidator(readable_model)]
+"""GGUF file of a model, or its name on the hub."""
 
 
 def model_name(place: Path | HubReference) -> str:
@@ -147,11 +148,11 @@ def check_model_name(name: str) -> str:
     return name
 
 
-def folder(path: Path | None) -> Path | None:
-    """Return the path of a folder, or None."""
+def folder(path: Path) -> Path:
+    """Return the path of a folder."""
     path = expanded(path)
     try:
-        found = path is None or path.is_dir()
+        found = path.is_dir()
     except OSError as error:
         raise ValueError(f"the folder cannot be read: {error.strerror}") from error
     if not found:
@@ -159,18 +160,18 @@ def folder(path: Path | None) -> Path | None:
     return path
 
 
-def store_place(place: str | None) -> str | None:
-    """Return the place of a database that `gateway.storage` can open, or None."""
+def store_place(place: str) -> str:
+    """Return the place of a database that `gateway.storage` can open."""
     from gateway.storage.place import check_place  # noqa: PLC0415 - few servers have a store
 
-    return None if place is None else check_place(place)
+    return check_place(place)
 
 
-def shared_place(place: str | None) -> str | None:
-    """Return the URL of a PostgreSQL database, or None."""
+def shared_place(place: str) -> str:
+    """Return the URL of a PostgreSQL database."""
     from gateway.storage.place import is_url  # noqa: PLC0415 - few servers have a store
 
-    if place is not None and not is_url(place):
+    if not is_url(place):
         raise ValueError("this is no URL that begins with postgresql://")
     return store_place(place)
 
