@@ -17,7 +17,15 @@ from gateway.cluster.ingress.deployment import IngressReplica
 from gateway.cluster.ingress.router import ReplicaRouter
 from gateway.cluster.replica import ModelReplica
 from gateway.cluster.request import RESERVED
-from gateway.cluster.split import INGRESS, ModelShare, check_for_cluster, forgets_responses, replaced, shares
+from gateway.cluster.split import (
+    INGRESS,
+    ClusterSettingsError,
+    ModelShare,
+    check_for_cluster,
+    forgets_responses,
+    replaced,
+    shares,
+)
 from gateway.residency.machine import machine_budget
 from gateway.settings import Settings
 
@@ -49,6 +57,10 @@ def build(args: Mapping[str, Any]) -> serve.Application:
         ClusterSettingsError: a setting has no effect in a cluster.
     """
     settings = read_settings(["serve", *flags_of(args)], os.environ)
+    if settings.tls_certificate is not None:
+        raise ClusterSettingsError(
+            "--tls-certificate has no effect here: Ray's proxy has it, as ssl_certfile in http_options"
+        )
     return application(settings, parts_of(settings))
 
 

@@ -20,3 +20,11 @@ def test_the_configuration_of_the_example_is_valid(monkeypatch: pytest.MonkeyPat
     built = build(application.args)
     assert {one.name for one in application.deployments} == {"ingress", "model-tiny"}
     assert built is not None
+
+
+def test_a_certificate_that_the_proxy_of_ray_would_not_use_is_refused() -> None:
+    from gateway.cluster.application import build  # noqa: PLC0415 - needs Ray
+    from gateway.cluster.split import ClusterSettingsError  # noqa: PLC0415 - beside it
+
+    with pytest.raises(ClusterSettingsError, match="--tls-certificate has no effect here"):
+        build({"tls-certificate": "server.pem"})
