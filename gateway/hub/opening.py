@@ -6,18 +6,12 @@ from huggingface_hub import constants
 
 from gateway.hub.cache import HubCache
 from gateway.hub.client import HubClient
-from gateway.hub.reference import HubReference
 from gateway.hub.source import HubSource
 
 
 def hub_cache() -> HubCache:
     """Return the cache."""
     return HubCache(Path(constants.HF_HUB_CACHE))
-
-
-def cached_file(reference: HubReference) -> Path | None:
-    """Return the path of a model that is complete on this machine, or of its first part; None if there is none."""
-    return hub_cache().find(reference)
 
 
 def hub_source(*, offline: bool) -> HubSource:

@@ -84,9 +84,9 @@ def _file_of(model: str) -> Path | None:
     """Return the file of a model; None if it is one of the hub that is not on this machine."""
     if not model.startswith(SCHEME):
         return Path(model)
-    from gateway.hub.opening import cached_file  # noqa: PLC0415 - it needs an extra
+    from gateway.hub.opening import hub_cache  # noqa: PLC0415 - it needs an extra
 
-    return cached_file(HubReference.parse(model))
+    return hub_cache().find(HubReference.parse(model))
 
 
 def _context(fitting: int, trained: int) -> int:
