@@ -49,7 +49,7 @@ def _action(actions: Any, name: Action, text: str) -> Parser:  # noqa: ANN401 - 
         description=text,
         epilog="The variables HF_TOKEN, HF_ENDPOINT, HF_HOME and HF_HUB_CACHE are those of huggingface_hub. Exit "
         "codes: 0 done, 1 unexpected failure, 2 invalid arguments or a missing package, 3 there is no such model or it "
-        "cannot be had, 130 after Ctrl-C.",
+        "cannot be had or removed, 130 after Ctrl-C.",
         allow_abbrev=False,
     )
     return parser

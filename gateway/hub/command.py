@@ -31,7 +31,7 @@ class ExitCode(IntEnum):
     ARGUMENTS = 2
     """Invalid arguments, or the extra `hub` is not installed."""
     LOAD = 3
-    """There is no such model, or it cannot be had."""
+    """There is no such model, or it cannot be had or removed."""
     INTERRUPTED = 130
     """Stopped by Ctrl-C."""
 
@@ -103,15 +103,16 @@ def _remove(cache: HubCache, reference: HubReference) -> None:
     """Remove a model, or without a quantisation and file all of the repository.
 
     Raises:
-        HubError: There is no such model on this machine.
+        HubError: There is no such model on this machine, or its files may not be removed.
     """
     names = {name for files in cache.snapshots(reference.repository) for name in files}
-    freed = 0
-    if reference.quant is None and reference.file is None:
-        freed = cache.remove_partials(reference.repository)
-    else:
-        names = set(choose(names, reference))
-    freed += cache.remove(reference.repository, names)
+    every = reference.quant is None and reference.file is None
+    names = names if every else set(choose(names, reference))
+    try:
+        freed = cache.remove_partials(reference.repository) if every else 0
+        freed += cache.remove(reference.repository, names)
+    except OSError as error:
+        raise HubError(f"{reference} cannot be removed: {error}") from error
     if not (names or freed):
         raise HubError(f"{reference} is not on this machine")
     sys.stderr.write(f"{reference} is removed: {_size(freed)} are free\n")

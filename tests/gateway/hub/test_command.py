@@ -1,5 +1,6 @@
 """The commands `pull`, `list` and `remove`: their output, their exit codes, and the files afterwards."""
 
+from errno import EACCES
 from pathlib import Path
 
 import orjson
@@ -98,6 +99,20 @@ def test_remove_keeps_files_of_other_programs(cache: HubCache, capsys: pytest.Ca
     assert ended(capsys, "remove", f"hf:{REPOSITORY}")[0] == 0
     assert other.exists()
     assert list(cache.models()) == []
+
+
+@pytest.mark.usefixtures("pulled")
+def test_a_file_that_may_not_be_removed_is_one_line_and_3(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuse)
+    code, out, err = ended(capsys, "remove", f"hf:{REPOSITORY}:Q4_K_M")
+    assert (code, out) == (3, "")
+    assert err.startswith(f"llama-gateway remove: hf:{REPOSITORY}:Q4_K_M cannot be removed: [Errno 13] ")
+    assert err.endswith("some-Q4_K_M.gguf'\n")
 
 
 def test_a_content_with_two_names_stays_until_both_are_removed(hub: LocalHub, cache: HubCache) -> None:
