@@ -129,6 +129,13 @@ class Finished(_Event, frozen=True):
     """`seq_id` of the slot that it held last."""
     reasoning: int = 0
     """Number of generated tokens inside the reasoning, without those of its tags, if the request has its place."""
+    last: TokenDetail | None = None
+    """Details of the end token or stop token that ended the choice, if requested. It is not part of the text."""
+
+    @property
+    def all_details(self) -> tuple[TokenDetail, ...]:
+        """`details`, and `last` behind them."""
+        return self.details if self.last is None else (*self.details, self.last)
 
     def after(self, texts: Sequence[Text]) -> Self:
         """Return the end with the choice's earlier texts before its own."""

@@ -290,6 +290,7 @@ class Sequence:
             self.discarded,
             self.seq_id,
             output.reasoning_tokens,
+            end.last,
         )
 
 

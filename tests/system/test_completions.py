@@ -106,7 +106,7 @@ async def test_stop_reason_names_the_token_or_string_that_ended_a_choice() -> No
         fourth = free["token_ids"][3]
         (stopped,) = (await ask(served, max_tokens=8, stop_token_ids=[fourth], return_token_ids=True))["choices"]
         assert stopped["stop_reason"] == fourth
-        assert stopped["token_ids"] == free["token_ids"][: free["token_ids"].index(fourth)]
+        assert stopped["token_ids"] == free["token_ids"][: free["token_ids"].index(fourth) + 1]
         (cut,) = (await ask(served, max_tokens=8, stop=[free["text"][3:6]]))["choices"]
         assert (cut["stop_reason"], cut["finish_reason"]) == (free["text"][3:6], "stop")
         assert free["prompt_token_ids"]

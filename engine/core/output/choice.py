@@ -18,6 +18,8 @@ class End(NamedTuple):
     """Finish reason."""
     stop: str | int | None = None
     """Stop string or stop token that ended the choice, if any."""
+    last: TokenDetail | None = None
+    """Details of the end token or stop token that ended it, if requested."""
 
 
 class ChoiceOutput:
@@ -84,9 +86,9 @@ class ChoiceOutput:
         if self._reasoning:
             self._reasoning.accept(token.piece)
         if may_end and token.id in self._stop_tokens:
-            return End(FinishReason.STOP, token.id)
+            return End(FinishReason.STOP, token.id, self._transcript.detail(token))
         if token.ends and (self._constrained or (may_end and not sampling.ignore_eos)):
-            return End(FinishReason.STOP)
+            return End(FinishReason.STOP, last=self._transcript.detail(token))
         text = self._transcript.add(token, may_stop=may_end)
         if self._transcript.stopped is not None:
             return End(FinishReason.STOP, self._transcript.stopped)

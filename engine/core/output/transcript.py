@@ -51,11 +51,14 @@ class Transcript:
         """
         text = self._assembler.push(token.piece, may_stop=may_stop)
         self._text.append(text)
-        if self._with_tokens:
-            detail = TokenDetail(token.id, token.piece, token.logprob, token.top)
+        if detail := self.detail(token):
             self._details.append((self._assembler.begin, detail))
             self._waiting += 1 + len(token.top)
         return text
+
+    def detail(self, token: Token) -> TokenDetail | None:
+        """Return the details of a token, if they are wanted."""
+        return TokenDetail(token.id, token.piece, token.logprob, token.top) if self._with_tokens else None
 
     def cut(self, characters: int) -> None:
         """End the text so many characters before the end of what the last token added. `close` comes next."""

@@ -87,14 +87,16 @@ def test_a_stop_token_ends_a_choice_and_is_named_but_not_part_of_it() -> None:
     accept(sequence, token("a"))
     accept(sequence, ENDS)
     told = (TokenDetail(97, b"a"), TokenDetail(END, b""))
-    assert accept(sequence, token("b")) == Finished(0, "a", FinishReason.STOP, 3, 0, told, ord("b"))
+    last = TokenDetail(98, b"b")
+    assert accept(sequence, token("b")) == Finished(0, "a", FinishReason.STOP, 3, 0, told, ord("b"), last=last)
 
 
-def test_an_end_token_is_neither_part_of_a_choice_nor_named_as_its_stop() -> None:
+def test_an_end_token_is_neither_part_of_the_text_nor_named_as_its_stop() -> None:
     sequence = make(token_ids=True, show_special=True)
     accept(sequence, token("a"))
-    named = Token(END, b"<end>", ends=True)
-    assert accept(sequence, named) == Finished(0, "a", FinishReason.STOP, 2, 0, (TokenDetail(97, b"a"),))
+    named, told = Token(END, b"<end>", ends=True), (TokenDetail(97, b"a"),)
+    last = TokenDetail(END, b"<end>")
+    assert accept(sequence, named) == Finished(0, "a", FinishReason.STOP, 2, 0, told, last=last)
 
 
 def test_an_end_token_that_is_a_stop_token_too_is_named() -> None:

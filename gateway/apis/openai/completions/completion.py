@@ -76,7 +76,7 @@ def _choice(index: int, end: Finished, options: CompletionOptions, ids: PromptId
         "stop_reason": end.stop,
     }
     if options.token_ids:
-        choice["token_ids"] = [detail.id for detail in end.details]
+        choice["token_ids"] = [detail.id for detail in end.all_details]
         choice["prompt_token_ids"] = ids[index // options.n]
-    logprobs = (LegacyLogprobsEncoder().encode(end.details),) if options.logprobs else ()
+    logprobs = (LegacyLogprobsEncoder().encode(end.all_details),) if options.logprobs else ()
     return filled(choice, *logprobs)

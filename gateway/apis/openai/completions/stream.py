@@ -75,7 +75,8 @@ class CompletionChunks:
 
         Its log-probabilities continue those of the choice's earlier parts. A part without tokens has none.
         """
-        logprobs = self._options.logprobs and event.details
+        details = event.all_details if isinstance(event, Finished) else event.details
+        logprobs = self._options.logprobs and details
         part: CompletionPart = {
             "index": event.choice,
             "text": event.text,
@@ -86,13 +87,13 @@ class CompletionChunks:
             part["finish_reason"] = event.reason
             part["stop_reason"] = event.stop
         if self._options.token_ids:
-            part["token_ids"] = [detail.id for detail in event.details]
+            part["token_ids"] = [detail.id for detail in details]
             if event.choice not in self._begun:
                 self._begun.add(event.choice)
                 part["prompt_token_ids"] = self._ids[event.choice // self._options.n]
         if not logprobs:
             return (orjson.dumps(part),)
-        return filled(part, self._logprobs[event.choice].encode(event.details))
+        return filled(part, self._logprobs[event.choice].encode(details))
 
     def _end(self, prompt_tokens: Sequence[int]) -> Iterable[bytes]:
         """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""

@@ -43,6 +43,10 @@ TOLD = (
 
 def tell(generation: FakeGeneration) -> None:
     """Answer each choice with the details above, and end it at a stop string."""
+    tell_and_end(generation, "x")
+
+
+def tell_and_end(generation: FakeGeneration, stop: str | None, last: TokenDetail | None = None) -> None:
     for choice in range(generation.request.parts):
         text = ""
         details: tuple[TokenDetail, ...] = ()
@@ -52,7 +56,7 @@ def tell(generation: FakeGeneration) -> None:
             text = "".join(text for text, _ in TOLD)
             details = tuple(detail for _, details in TOLD for detail in details)
         generation.put(
-            Finished(choice, text, FinishReason.STOP, 6, 2, details, "x", prompt_seconds=0.5, decode_seconds=0.25)
+            Finished(choice, text, FinishReason.STOP, 6, 2, details, stop, 0.5, 0.25, last=last),
         )
 
 
@@ -101,6 +105,21 @@ async def test_a_chunk_without_a_token_has_no_logprobs() -> None:
     ends = [line for line in reply.content.split(b"\n\n") if b'"stop"' in line]
     assert len(ends) == 1
     assert b'"text":"","logprobs":null,"finish_reason":"stop","stop_reason":"x"' in ends[0]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_end_token_has_a_logprob_and_an_id_behind_the_text(stream: bool) -> None:
+    last = TokenDetail(CONTROL, b"", -0.125, (Alternative(CONTROL, b"<c>", -0.125),))
+    app = app_of(FakeEngine(lambda generation: tell_and_end(generation, None, last)))
+    reply = await post(app, PATH, {"prompt": "ab", "logprobs": 1, "return_token_ids": True, "stream": stream})
+    (choice,) = (joined(reply.content) if stream else reply.json)["choices"]
+    assert (choice["text"], choice["token_ids"]) == ("Once a🐉!", [1, 2, 3, 4, 5, CONTROL])
+    assert {name: values[-1] for name, values in choice["logprobs"].items()} == {
+        "text_offset": 8,
+        "token_logprobs": -0.125,
+        "tokens": "",
+        "top_logprobs": {"": -0.125},
+    }
 
 
 async def test_token_ids_are_those_that_the_engine_reads() -> None:
