@@ -14,6 +14,7 @@ from gateway.chat.tools import Tool
 
 MAX_MESSAGES = 2**13
 """Maximum of messages in one request: far above the usual context of a slot. It bounds the cost of validation."""
+_IN_ORDER = "Has no effect: calls are in order."
 
 
 class OllamaFunctionCall(Nested):
@@ -21,13 +22,14 @@ class OllamaFunctionCall(Nested):
 
     name: str = Field(min_length=1)
     arguments: Annotated[dict[str, Any], AfterValidator(encodable)] = Field(default_factory=dict)
-    index: int | None = Field(None, description="Has no effect: calls are in order.")
+    index: int | None = Field(None, description=_IN_ORDER)
 
 
 class OllamaCall(Nested):
-    """A tool call by the assistant."""
+    """A tool call by the assistant. Open WebUI puts the index here."""
 
     id: str | None = None
+    index: int | None = Field(None, description=_IN_ORDER)
     function: OllamaFunctionCall
 
 
