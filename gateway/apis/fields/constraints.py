@@ -111,7 +111,7 @@ class StructuredOutputs(Fields):
 
 
 class GrammarFields(Fields):
-    """Fields that constrain the text, shared by every endpoint that generates. At most one may be given.
+    """Fields that constrain the text, shared by every endpoint that generates. Two may be given if they say the same.
 
     An empty `grammar` counts as not given, because llama.cpp's clients send it by default.
     """
@@ -136,16 +136,21 @@ class GrammarFields(Fields):
         return {"grammar": self.constrained_by or "grammar"}
 
     def constraint(self) -> Grammar | None:
-        """Return the grammar that the text must match. Raises `RequestError` if it is invalid or given twice."""
+        """Return the grammar that the text must match. Raises `RequestError` if it is invalid, or if two differ.
+
+        Clients that do not know the version of vLLM repeat one under its older and its newer name.
+        """
+        made: Grammar | None = None
         given = self._constraints()
-        if not given:
-            return None
-        if len(given) > 1:
-            raise refusal(given[1], f"cannot be combined with {given[0]}")
-        try:
-            return _CONVERTERS[given[0]](getattr(self, given[0]))
-        except ValueError as error:
-            raise refusal(given[0], str(error)) from error
+        for name in given:
+            try:
+                one = _CONVERTERS[name](getattr(self, name))
+            except ValueError as error:
+                raise refusal(name, str(error)) from error
+            if made not in (None, one):
+                raise refusal(name, f"cannot be combined with {given[0]}")
+            made = one
+        return made
 
     def _constraints(self) -> list[str]:
         """Return the names of the fields that constrain the text."""
@@ -204,4 +209,4 @@ _CONVERTERS: dict[str, Callable[[Any], Grammar | None]] = {
     "guided_grammar": grammar,
     "structured_outputs": StructuredOutputs.constraint,
 }
-"""Converters from each field of `GrammarFields` to a grammar. Of two given fields, the later one here is refused."""
+"""Converters from each field of `GrammarFields` to a grammar. Of two that differ, the later one here is refused."""

@@ -101,6 +101,12 @@ def test_a_choice_is_taken_literally(text: str) -> None:
     assert matcher.is_accepting()
 
 
+def test_a_constraint_may_be_repeated_under_another_name() -> None:
+    lark = 'start: "a"'
+    assert read(guided_grammar=lark, structured_outputs={"grammar": lark}) == Grammar(GrammarKind.LARK, lark)
+    assert refused(guided_grammar=lark, structured_outputs={"regex": lark})[0] == "structured_outputs"
+
+
 def test_conflicting_constraints_are_refused() -> None:
     assert refused(grammar='start: "a"', json_schema={}) == ("json_schema", "cannot be combined with grammar")
     both = {"response_format": {"type": "json_object"}, "guided_regex": "a"}
