@@ -26,9 +26,10 @@ class OllamaFunctionCall(Nested):
 
 
 class OllamaCall(Nested):
-    """A tool call by the assistant. Open WebUI puts the index here."""
+    """A tool call by the assistant. Open WebUI puts the index here, and LangChain for JavaScript the type."""
 
     id: str | None = None
+    type: Literal["function"] = "function"
     index: int | None = Field(None, description=_IN_ORDER)
     function: OllamaFunctionCall
 

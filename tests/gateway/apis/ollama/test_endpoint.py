@@ -171,8 +171,8 @@ async def test_calls_are_complete_objects(stream: bool) -> None:
     assert "".join(one["content"] for one in messages).strip() == "a"
 
 
-async def test_calls_in_messages_may_have_their_index_beside_the_function() -> None:
-    call = {"index": 0, "id": "call_1", "function": {"name": "add", "arguments": {"x": 1}}}
+async def test_calls_in_messages_may_have_their_index_and_type_beside_the_function() -> None:
+    call = {"index": 0, "type": "function", "id": "call_1", "function": {"name": "add", "arguments": {"x": 1}}}
     messages = [*ASKED["messages"], {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "content": "2"}]
     app = app_of(engine_of(), strict_fields=True)
     assert (await post(app, CHAT, {**ASKED, "messages": messages, "tools": [ADD]})).status == 200
