@@ -36,6 +36,8 @@ MALFORMED = "client broke the protocol"
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
 CHUNKED = b"\r\nTransfer-Encoding: chunked\r\n"
 """The header as h11 writes it when it chooses this encoding."""
+LINES = b"\r\ncontent-type: application/x-ndjson\r\n"
+"""The header of a body with a chunk for each line, as Ollama sends it: its clients may parse each chunk alone."""
 
 
 class Http1(H11Protocol):
@@ -72,6 +74,7 @@ class Http1(H11Protocol):
         self._parsing = anyio.Lock(fast_acquire=True)
         self._open = True
         self._chunked = False  # encoding of the current response's body
+        self._by_line = False  # its lines are chunks
         self._head = b""  # of a response whose body has not begun: one send takes both
 
     async def turn(self) -> None:
@@ -185,7 +188,7 @@ class Http1(H11Protocol):
 
     def offer_part(self, data: bytes) -> None:
         """Send a part at once. Call it only if the response `takes_parts`."""
-        self._wire.offer(_chunk(data))
+        self._wire.offer(self._framed(data))
 
     @override
     async def _send_h11_event(self, event: H11SendableEvent) -> None:
@@ -197,6 +200,7 @@ class Http1(H11Protocol):
             return  # the application does not know yet that the connection was refused
         if isinstance(event, h11.Response):
             self._chunked = CHUNKED in data
+            self._by_line = LINES in data
             self._head = data
         else:
             await self._write(data)
@@ -213,9 +217,12 @@ class Http1(H11Protocol):
         A chunk is framed here and not by h11, which keeps no state about chunks. Its checks cost as much as the send.
         """
         if self._chunked and self.connection.our_state is h11.SEND_BODY:
-            await self._write(_chunk(data))
+            await self._write(self._framed(data))
         else:
             await self._send_h11_event(h11.Data(data=data))
+
+    def _framed(self, data: bytes) -> bytes:
+        return b"".join(map(_chunk, data.splitlines(keepends=True))) if self._by_line else _chunk(data)
 
     @override
     async def _send_error_response(self, status_code: int) -> None:

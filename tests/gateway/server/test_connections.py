@@ -15,6 +15,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import override
 
+from gateway.middleware.streams.direct import direct_send_of
 from gateway.server.connection import Connection
 from gateway.server.hypercorn.context import ServerContext
 from gateway.server.limits import ServerLimits
@@ -41,6 +42,27 @@ CLOSING = {
     "HTTP/1.0": get(version="1.0"),
     "HTTP/1.0 that asks to stay": get(headers="connection: keep-alive\r\n", version="1.0"),
 }
+
+
+async def send_lines(scope: Scope, _receive: Receive, send: Send) -> None:
+    """Send two lines in each of three parts. The second part takes the short way."""
+    await send({**OK, "headers": [(b"content-type", b"application/x-ndjson")]})
+    await send(chunk(b"1\n22\n"))
+    direct = direct_send_of(scope)
+    assert direct is not None
+    while not direct.ready:
+        await anyio.lowlevel.checkpoint()
+    direct.offer(b"3\n44\n")
+    await send(chunk(b"5\n66", more=False))
+
+
+async def test_each_line_of_json_is_a_chunk() -> None:
+    async with serving(send_lines) as site:
+        client = site.client()
+        client.write(get())
+        await client.read_until(b"\r\n\r\n")
+        lines = [b"2\r\n%d\n\r\n3\r\n%d\n\r\n" % pair for pair in ((1, 22), (3, 44))]
+        assert await client.read_until(b"0\r\n\r\n") == b"".join(lines) + b"2\r\n5\n\r\n2\r\n66\r\n0\r\n\r\n"
 
 
 @pytest.mark.parametrize("app", [STREAMING, scoped(STREAMING)], ids=["bare", "scoped"])
