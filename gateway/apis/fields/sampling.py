@@ -70,6 +70,10 @@ def _stop_strings(value: object) -> tuple[str, ...]:
     return tuple(stops)
 
 
+StopStrings: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_stop_strings, json_schema_input_type=StopForms)]
+"""One stop string or several."""
+
+
 def _biases(value: object) -> tuple[tuple[int, float], ...]:
     if not isinstance(value, dict):
         raise ValueError("should be an object of token ids and biases")  # noqa: TRY004 (pydantic reports ValueError only)
@@ -148,7 +152,7 @@ class SamplingFields(Fields):
     )
     min_tokens: int = Field(0, ge=0, le=MAX_INT)
     ignore_eos: bool = False
-    stop: Annotated[tuple[str, ...], BeforeValidator(_stop_strings, json_schema_input_type=StopForms)] = ()
+    stop: StopStrings = ()
     stop_token_ids: list[Annotated[int, Field(ge=0, le=MAX_INT)]] = Field([], max_length=MAX_STOP_TOKENS)
     n_keep: int = Field(
         0,

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 from engine import Grammar
 from gateway.apis.fields.constraints import json_object, json_schema
 from gateway.apis.fields.nested import Nested, read_nested, refusal
-from gateway.apis.fields.sampling import MAX_INT, MAX_STOPS, MIN_REPEAT_PENALTY, SamplingFields, StopForm
+from gateway.apis.fields.sampling import MAX_INT, MIN_REPEAT_PENALTY, SamplingFields, StopStrings
 
 _NO_EFFECT = "Has no effect: it is set where this server is started."
 _REMOVED = "Has no effect, as in Ollama."
@@ -34,7 +34,7 @@ class Options(Nested):
     mirostat: int = Field(0, ge=0, le=2)
     mirostat_tau: float = Field(5.0, ge=0, le=20)
     mirostat_eta: float = Field(0.1, ge=0, le=1)
-    stop: StopForm | Annotated[list[StopForm], Field(max_length=MAX_STOPS)] = Field([])
+    stop: StopStrings = ()
     tfs_z: float | None = Field(None, description=_REMOVED)
     penalize_newline: bool | None = Field(None, description=_REMOVED)
     num_ctx: int | None = Field(None, description=_NO_EFFECT)
@@ -62,7 +62,7 @@ class Options(Nested):
         shared = {
             name: getattr(self, name) for name in Options.model_fields.keys() & SamplingFields.model_fields.keys()
         }
-        return SamplingFields.model_validate({**shared, "n_keep": self.num_keep})
+        return SamplingFields.model_validate({**shared, "stop": list(self.stop), "n_keep": self.num_keep})
 
     @property
     def given(self) -> set[str]:

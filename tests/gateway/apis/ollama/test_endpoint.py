@@ -228,6 +228,7 @@ async def test_without_a_prompt_the_model_is_only_loaded(path: str, body: dict[s
         (CHAT, {}, "model"),
         (CHAT, {**ASKED, "model": "other"}, "other"),
         (CHAT, {**ASKED, "options": {"temperature": "hot"}}, "options.temperature"),
+        (CHAT, {**ASKED, "options": {"stop": [""]}}, "options.stop: should have strings of 1 to"),
         (CHAT, {**ASKED, "messages": [{"role": "user", "content": "a", "images": ["aGk="]}]}, "messages[0].images"),
         (CHAT, {**ASKED, "messages": [{"role": "king", "content": "a"}]}, "messages[0].role"),
         (CHAT, {**ASKED, "tools": [ADD, ADD]}, "tools"),
