@@ -23,8 +23,6 @@ class ResponseOptions:
     """True to add the reasoning as `encrypted_content`."""
     namespaces: dict[str, str]
     """Namespaces of the tools that are in one, by the tools' names for the model."""
-    caches: bool
-    """True if the prompt is cached."""
     previous_id: str | None
     """Id of the previous response in the conversation."""
     timings_per_token: bool
@@ -79,7 +77,6 @@ def _options(body: ResponseBody) -> ResponseOptions:
         logprobs=body.logprobs,
         encodes_reasoning=ENCRYPTED_REASONING in body.include,
         namespaces=body.namespaces(),
-        caches=body.cache_prompt,
         previous_id=body.previous_response_id,
         timings_per_token=body.timings_per_token,
         return_progress=body.return_progress,

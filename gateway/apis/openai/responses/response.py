@@ -163,10 +163,9 @@ class ResponseAnswer:
         return [*self._output.close("completed" if whole else "incomplete"), self.last()]
 
     def _usage(self, input_tokens: int, end: Finished) -> ResponseUsage:
-        written = input_tokens - end.cached if self._options.caches else 0
         return {
             "input_tokens": input_tokens,
-            "input_tokens_details": {"cached_tokens": end.cached, "cache_write_tokens": written},
+            "input_tokens_details": {"cached_tokens": end.cached, "cache_write_tokens": 0},
             "output_tokens": end.tokens,
             "output_tokens_details": {"reasoning_tokens": end.reasoning},
             "total_tokens": input_tokens + end.tokens,

@@ -66,7 +66,7 @@ async def test_a_whole_response_has_openais_shape() -> None:
         "output": [{"type": "message", "role": "assistant", "status": "completed", "content": [part]}],
         "usage": {
             "input_tokens": 52,
-            "input_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 50},
+            "input_tokens_details": {"cached_tokens": 2, "cache_write_tokens": 0},
             "output_tokens": 6,
             "output_tokens_details": {"reasoning_tokens": 0},
             "total_tokens": 58,
