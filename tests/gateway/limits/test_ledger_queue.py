@@ -131,14 +131,15 @@ async def test_charges_are_not_waited_for_longer_because_an_admission_behind_the
     database.open = anyio.Event()
     queue = LedgerQueue(database, "gateway_1")
     with anyio.fail_after(GUARD):
-        async with queue.open(), anyio.create_task_group() as tasks, anyio.create_task_group() as admissions:
+        async with queue.open(), anyio.create_task_group() as tasks:
             queue.add(change("charge"))
             await anyio.wait_all_tasks_blocked()
-            admissions.start_soon(queue.make, change("admission"), lambda: None)
-            await anyio.wait_all_tasks_blocked()
-            tasks.start_soon(queue.emptied)
-            await anyio.wait_all_tasks_blocked()
-            admissions.cancel_scope.cancel()
+            async with anyio.create_task_group() as admissions:
+                admissions.start_soon(queue.make, change("admission"), lambda: None)
+                await anyio.wait_all_tasks_blocked()
+                tasks.start_soon(queue.emptied)
+                await anyio.wait_all_tasks_blocked()
+                admissions.cancel_scope.cancel()
             database.open.set()
     assert database.batches == [["charge"]]
 
