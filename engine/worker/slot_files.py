@@ -14,6 +14,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
+from uuid import uuid4
 
 from engine.core.partition import partition_hash
 from engine.errors import EngineError, EngineFault, RequestError
@@ -138,13 +139,13 @@ def write_state(path: Path, state: SlotState) -> int:
     """
     words = (_PACKED, _PACKED_VERSION, len(state.tokens), *state.tokens, 0)
     data = (_HEADER.pack(MAGIC, VERSION, len(words)), struct.pack(f"={len(words)}i", *words), state.cells)
-    part = path.with_name(f"{path.name}.{threading.get_ident()}.part")
+    part = path.with_name(f".{uuid4().hex}.part")  # without the name, which may be as long as names can be
     try:
         with part.open("wb") as file:
             file.writelines(data)
         part.replace(path)
     except OSError as error:
-        with suppress(OSError):  # a name that is too long cannot be removed, either
+        with suppress(OSError):  # it may not have been created
             part.unlink()
         raise _file_error("written", error) from error
     return sum(map(len, data))

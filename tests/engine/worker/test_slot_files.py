@@ -116,6 +116,12 @@ def test_an_empty_slot_has_an_empty_file(client: Client, tmp_path: Path) -> None
     assert kept(client, ERASE, 1).tokens == 0
 
 
+def test_a_file_may_have_the_longest_name(client: Client, tmp_path: Path) -> None:
+    longest = tmp_path / ("a" * 255)
+    assert kept(client, SAVE, 0, longest).bytes == longest.stat().st_size
+    assert [*tmp_path.iterdir()] == [longest]
+
+
 def test_an_older_file_has_the_tokens_only(client: Client, tmp_path: Path) -> None:
     end = generated(client, 1, slot=0)
     kept(client, SAVE, 0, tmp_path / "packed")
@@ -136,10 +142,10 @@ def test_wrong_files_are_refused_and_the_engine_goes_on(client: Client, tmp_path
         assert failed(client, RESTORE, 1, tmp_path / name).code == "invalid_file"
     assert failed(client, RESTORE, 1, tmp_path / "missing").code == "file_error"
     assert failed(client, SAVE, 0, tmp_path / "missing" / "file").code == "file_error"
-    assert failed(client, SAVE, 0, tmp_path / ("a" * 255)).code == "file_error"
+    assert failed(client, SAVE, 0, tmp_path / ("a" * 256)).code == "file_error"
     (tmp_path / "folder").mkdir()
     assert failed(client, SAVE, 0, tmp_path / "folder").code == "file_error"
-    assert not [*tmp_path.glob("*.part")]
+    assert not [*tmp_path.glob(".*")]
     assert failed(client, ERASE, 99).code == "invalid_value"
     assert generated(client, 2).cached == len(PROMPT) - 1
 
