@@ -23,7 +23,7 @@ from gateway.middleware.errors import Problem, RefusedError
 from gateway.middleware.streams.sse import LINES, EventStream, NextEvents
 from gateway.pulls.downloads import Watcher
 from gateway.pulls.pulls import Pulls
-from gateway.serving.models import LATEST, Models
+from gateway.serving.models import DEFAULT, LATEST, Models
 
 _PREFIXES = (SCHEME, *(f"{host}/" for host in HOSTS))
 _SHA256_DIGITS = 64
@@ -71,15 +71,15 @@ class DeleteBody(NamedBody):
 class PullCall:
     """A request to pull a model."""
 
-    reference: HubReference
-    """The model."""
+    name: str
+    """Name of the model."""
     stream: bool
     """True to report the progress."""
 
 
 def prepare_pull(body: PullBody) -> PullCall:
-    """Return the request in a body. Raises `RequestError` for a name that is none of the hub."""
-    return PullCall(_reference(body.given_name), body.stream)
+    """Return the request in a body. Raises `RequestError` without a name."""
+    return PullCall(body.given_name, body.stream)
 
 
 def prepare_delete(body: DeleteBody) -> str:
@@ -106,8 +106,14 @@ class PullingEndpoints:
         self._pulls = pulls
 
     async def pull(self, call: Call[PullCall]) -> JsonReply[PullStatus] | EventStream:
-        """Download a model and serve it. It ends, and can be continued, if all clients that wait for it have left."""
-        pulls, reference = self._allowed(call.caller), call.prepared.reference
+        """Download a model and serve it. It ends, and can be continued, if all clients that wait for it have left.
+
+        A model that the server was started with is here already. Some clients pull each model before they use it.
+        """
+        if self._was_started_with(call.caller, call.prepared.name):
+            stream = EventStream(_nothing_to_pull, end=b"", framing=LINES)
+            return stream if call.prepared.stream else JsonReply({"status": "success"})
+        pulls, reference = self._allowed(call.caller), _reference(call.prepared.name)
         call.caller.closing.lift_deadline()  # a large model takes longer than any answer
 
         @asynccontextmanager
@@ -131,6 +137,12 @@ class PullingEndpoints:
             raise RefusedError(Problem(status=403, message=message, code="model_not_pulled", param="model"))
         await pulls.delete(model)
         return TextReply(media_type="text/plain")
+
+    def _was_started_with(self, caller: Caller, name: str) -> bool:
+        """Return True if a name is that of a model that the caller may use and that was not pulled."""
+        bare = name.removesuffix(LATEST)
+        served = [model for model in self._models.allowed(caller) if not model.names.isdisjoint({name, bare})]
+        return bare == DEFAULT or any(self._pulls is None or not self._pulls.was_pulled(model) for model in served)
 
     def _allowed(self, caller: Caller) -> Pulls:
         """Return the pulls. Raises `RefusedError` if the caller may not pull and delete."""
@@ -160,6 +172,17 @@ class _PullLines:
             return [_line(_progress(at)) for at in news]
         self._state = "ended"
         return _statuses("verifying sha256 digest", "writing manifest", "success")
+
+
+@asynccontextmanager
+async def _nothing_to_pull() -> AsyncIterator[NextEvents]:
+    """Yield the source of the lines for a model that is here already."""
+    parts = iter([_statuses("pulling manifest", "success")])
+
+    async def next_lines() -> Iterable[bytes]:
+        return next(parts, ())
+
+    yield next_lines
 
 
 def _statuses(*statuses: str) -> list[bytes]:

@@ -16,7 +16,7 @@ from gateway.keys.key import Key, KeyLimits
 from gateway.keys.ring import KeyRing
 from gateway.keys.secret import hash_of
 from gateway.pulls.downloads import MAX_DOWNLOADS
-from tests.gateway.application import app_of
+from tests.gateway.application import NAME, app_of, app_with_keys
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.keys.memory_store import MemoryKeyStore
@@ -287,6 +287,28 @@ async def test_models_of_the_command_line_cannot_be_deleted(tmp_path: Path) -> N
         refused = await delete(gateway, "tiny:latest")
         assert refused.status == 403
         assert "was started with it" in refused.json["error"]
+
+
+@pytest.mark.parametrize("name", [NAME, f"{NAME}:latest", "default"])
+async def test_a_model_that_the_server_was_started_with_needs_no_pull(tmp_path: Path, name: str) -> None:
+    body = {"model": name}
+    async with pulling(tmp_path) as gateway:
+        for app in (gateway.app, app_of(FakeEngine())):
+            streamed = await post(app, "/api/pull", body)
+            assert streamed.header("content-type") == "application/x-ndjson"
+            assert lines(streamed) == [{"status": "pulling manifest"}, {"status": "success"}]
+            assert (await post(app, "/api/pull", body | {"stream": False})).json == {"status": "success"}
+        assert gateway.hub.fetched == []
+
+
+async def test_a_key_pulls_no_model_that_it_may_not_use() -> None:
+    store = MemoryKeyStore()
+    await store.add(Key(id="key_other", name="other", models=frozenset({"other"})), hash_of("sk-other"))
+    ring = KeyRing((), store)
+    await ring.load()
+    body = orjson.dumps({"model": NAME})
+    call = AsgiCall(app_with_keys(ring, FakeEngine()), "/api/pull", body, headers={"authorization": "Bearer sk-other"})
+    assert (await call.run()).status == 403
 
 
 async def test_without_the_flag_pulls_and_deletions_are_refused() -> None:
