@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from typing_extensions import override
 
-from gateway.llama_server_flags import ALWAYS, OFF, ON, answers
+from gateway.like.llama_server_flags import ALWAYS, OFF, ON, answers
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "model": ("-m",),

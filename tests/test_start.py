@@ -29,14 +29,20 @@ def imported_by(command: list[str]) -> set[str]:
     return set(run.stdout.split())
 
 
-def test_the_engine_is_started_before_the_server_is_imported() -> None:
+def test_the_entry_points_handle_signals_before_they_import_the_program() -> None:
     modules = imported_by([sys.executable, "-c", "import gateway.__main__"])
+    assert {name for name in modules if name.startswith(("gateway", "engine"))} == {"gateway", "gateway.__main__"}
+    assert "anyio" not in modules
+
+
+def test_the_engine_is_started_before_the_server_is_imported() -> None:
+    modules = imported_by([sys.executable, "-c", "import gateway.program"])
     assert "engine.client.process" in modules
     assert not modules & (BEFORE_THE_ENGINE | NOT_THE_GATEWAYS)
 
 
 def test_the_gateway_process_never_imports_the_compute_modules() -> None:
-    modules = imported_by([sys.executable, "-c", "import gateway.__main__, gateway.app"])
+    modules = imported_by([sys.executable, "-c", "import gateway.program, gateway.app"])
     assert "gateway.app" in modules
     assert not modules & NOT_THE_GATEWAYS
 

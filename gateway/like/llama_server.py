@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from gateway.like.llama_server_flags import OFF, answers
 from gateway.like.spellings import VALUELESS, from_variables
-from gateway.llama_server_flags import OFF, answers
 
 DEFAULTS: Mapping[str, str] = {
     "LLAMA_GATEWAY_PORT": "8080",

@@ -5,7 +5,7 @@ The lists are those of llama.cpp's `common/arg.cpp`, as of llama-cpp-python 0.3.
 
 from collections.abc import Iterator, Mapping
 
-from gateway.llama_server_flags import OFF, ON
+from gateway.like.llama_server_flags import OFF, ON
 
 _VALUELESS = """-h --help --usage --version -cl --cache-list --completion-bash --swa-full -kvu --kv-unified -no-kvu
 --no-kv-unified --cache-idle-slots --no-cache-idle-slots --context-shift --no-context-shift --perf --no-perf -e

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.__main__ import main
+from gateway.program import main
 from tests.program import GUARD, ROOT
 
 INTERRUPT = KeyboardInterrupt()

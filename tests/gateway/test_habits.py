@@ -8,7 +8,7 @@ from engine import EngineConfig
 from gateway.apis.llama_server.completion.samplers import read_samplers
 from gateway.cli import SettingsError, read_settings
 from gateway.habits import ALIASES, CONVERTED, SWITCHES
-from gateway.llama_server_flags import ALWAYS, answers
+from gateway.like.llama_server_flags import ALWAYS, answers
 from gateway.settings import Settings
 
 FLAGS = Path(__file__).with_name("llama_server_flags.txt").read_text(encoding="utf-8").split()

@@ -12,13 +12,36 @@ import httpx
 import pytest
 
 from gateway import __version__
-from gateway.__main__ import warn_of_strangers
 from gateway.keys.ring import KeyRing
+from gateway.program import warn_of_strangers
 from tests.backends import TRIO_FIRST
 from tests.gateway.server.tls.certificates import client_context, files_in
 from tests.models import model_path
 from tests.program import GUARD, program, program_of_users, said
 from tests.repeat import first
+
+SIGNALLED_AT_IMPORT = """
+import signal, sys
+
+number = signal.Signals[sys.argv.pop(1)]
+
+class Signal:
+    def find_spec(self, name, *_):
+        if name == "gateway.program":
+            signal.raise_signal(number)
+
+sys.meta_path.insert(0, Signal())
+from gateway.__main__ import main
+sys.exit(main())
+"""
+"""Program that receives a signal, its first argument, while it imports its modules."""
+
+
+def signalled_at_import(number: signal.Signals, *arguments: str) -> tuple[int, str]:
+    """Return the exit code and the errors of the program."""
+    command = [sys.executable, "-c", SIGNALLED_AT_IMPORT, number.name, *arguments]
+    run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+    return run.returncode, run.stderr
 
 
 def ended(*arguments: str) -> tuple[int, list[str]]:
@@ -110,6 +133,15 @@ def test_a_signal_stops_it_cleanly(backend: str, stop: signal.Signals) -> None:
         assert process.returncode == 0
         assert f"{stop.name}: stopping" in rest
         assert "Traceback" not in rest
+
+
+def test_ctrl_c_during_its_imports_ends_it_without_a_traceback() -> None:
+    assert signalled_at_import(signal.SIGINT, "serve", "--port", "0") == (-signal.SIGINT, "")
+
+
+def test_a_hang_up_during_its_imports_has_no_effect() -> None:
+    code, text = signalled_at_import(signal.SIGHUP, "serve", "--slots", "many")
+    assert (code, text) == (2, "llama-gateway: --slots 'many': should be a whole number\n")
 
 
 def test_it_says_before_it_listens_that_answers_have_no_limit() -> None:

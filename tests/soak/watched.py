@@ -17,9 +17,9 @@ from unittest.mock import patch
 
 import trio
 
-import gateway.__main__ as program
 import gateway.hub.engine
 from engine import Supervision, open_engine
+from gateway import program
 from gateway.storage.sqlite import SQLiteDatabase
 
 MARK = "soak: "
@@ -78,4 +78,4 @@ if __name__ == "__main__":
     SQLiteDatabase._connect = Disk.limited(SQLiteDatabase._connect)  # type: ignore[method-assign]
     impatient = partial(open_engine, limits=Supervision(stall_timeout=STALL_TIMEOUT, load_timeout=LOAD_TIMEOUT))
     with patch.object(gateway.hub.engine, "open_engine", impatient):
-        sys.exit(program.main())
+        sys.exit(program.main(sys.argv[1:]))

@@ -10,9 +10,9 @@ import anyio
 import orjson
 import pytest
 
-from gateway.__main__ import main
 from gateway.bench.arguments import read_arguments
 from gateway.bench.command import Bench, ExitCode
+from gateway.program import main
 from tests.gateway.bench.scripted import DONE, Peer, Request, Script, scripted, stream, text, usage, whole
 from tests.repeat import first
 
@@ -137,7 +137,7 @@ def test_the_program_has_the_command(capsys: pytest.CaptureFixture[str]) -> None
 
 
 def test_the_server_does_not_import_the_benchmark() -> None:
-    code = "import sys, gateway.__main__; sys.exit(any(name.startswith('gateway.bench') for name in sys.modules))"
+    code = "import sys, gateway.program; sys.exit(any(name.startswith('gateway.bench') for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 

@@ -10,9 +10,9 @@ import orjson
 import pytest
 
 from engine import CheckupError, EngineConfig, RepackCache, embedded_model
-from gateway.__main__ import main
 from gateway.doctor import diagnosis as module
 from gateway.doctor.diagnosis import Diagnosis, Subject
+from gateway.program import main
 from tests.gateway.doctor.reports import EXAMINED, MODEL, SERVING, WELL
 from tests.gateway.doctor.reports import examined as reports_of
 from tests.repeat import thorough

@@ -6,10 +6,10 @@ from pathlib import Path
 import orjson
 import pytest
 
-from gateway.__main__ import main
 from gateway.hub.cache import HubCache
 from gateway.hub.reference import HubReference
 from gateway.hub.source import HubSource
+from gateway.program import main
 from tests.gateway.hub.cached import cached_model
 from tests.gateway.hub.local_hub import COMMIT, REPOSITORY, LocalHub
 

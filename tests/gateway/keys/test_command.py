@@ -11,12 +11,12 @@ import anyio
 import orjson
 import pytest
 
-from gateway.__main__ import main
 from gateway.keys.arguments import read_arguments
 from gateway.keys.key import Key, KeyLimits
 from gateway.keys.secret import hash_of
 from gateway.keys.sql_store import SqlKeyStore
 from gateway.keys.store import StoredKey
+from gateway.program import main
 from gateway.storage.sqlite import SQLiteDatabase
 from tests.program import ROOT
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.__main__ import main
+from gateway.program import main
 from gateway.server.capacity import OTHER_FILES, SPARE_CONNECTIONS, TooManyFilesError, allow, connections_for
 
 
