@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from engine import Busy, ClientTurns, EngineError
+from engine import Busy, ClientTurns, EngineError, Unavailable
 from gateway.preparation.workers.messages import Job
-from gateway.preparation.workers.process import ForkServer, Worker, open_fork_server
+from gateway.preparation.workers.process import ForkServer, Worker, WorkerDiedError, open_fork_server
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +47,13 @@ class WorkerPool:
         self._large: ClientTurns[_Ticket] = ClientTurns()
         self._warm_ups: dict[Job, None] = {}
         self._wanted = anyio.Event()
+        self._ended = False
 
     async def run(self, client: str, job: Job, payload: bytes) -> bytes:
         """Wait for a worker, run a job, and return its result. A job whose caller is cancelled is killed.
+
+        Jobs have no effects, so one whose worker dies runs again: the kernel may have killed it for memory. It runs
+        twice at most, because it may be the job that kills its workers.
 
         Args:
             client: takes turns with the other clients.
@@ -58,9 +62,15 @@ class WorkerPool:
 
         Raises:
             Busy: too many jobs wait.
-            EngineError: the job failed, or its worker died.
+            Unavailable: the pool has ended.
+            EngineError: the job failed, or both workers died.
             TimeoutError: the job took longer than its limit.
         """
+        with suppress(WorkerDiedError):
+            return await self._run(client, job, payload)
+        return await self._run(client, job, payload)
+
+    async def _run(self, client: str, job: Job, payload: bytes) -> bytes:
         worker = await self._acquire(client, self._large if len(payload) >= LARGE else self._small)
         try:
             return await worker.call(job, payload)
@@ -88,6 +98,7 @@ class WorkerPool:
             try:
                 yield
             finally:
+                self._ended = True
                 tasks.cancel_scope.cancel()
 
     async def _keep(self, modules: Sequence[str]) -> None:
@@ -139,6 +150,8 @@ class WorkerPool:
                 return
 
     async def _acquire(self, client: str, queue: ClientTurns[_Ticket]) -> Worker:
+        if self._ended:
+            raise Unavailable("The server is shutting down.", code="shutting_down")
         if len(self._small) + len(self._large) >= MAX_WAITING:
             raise Busy("Too many requests wait for their preparation.", code="queue_full")
         ticket = _Ticket()

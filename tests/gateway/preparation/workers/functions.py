@@ -63,6 +63,15 @@ def die(_argument: bytes, _payload: bytes) -> bytes:
     raise AssertionError
 
 
+def die_once(argument: bytes, payload: bytes) -> bytes:
+    """Die, unless the file that the argument names exists. It does afterwards."""
+    path = Path(argument.decode())
+    if not path.exists():
+        path.touch()
+        die(argument, payload)
+    return payload
+
+
 def connect(argument: bytes, _payload: bytes) -> bytes:
     """Connect to a port of this machine, and return the name of the error or `connected`."""
     try:
@@ -96,6 +105,11 @@ def append_process_id(argument: bytes, _payload: bytes) -> bytes:
     with Path(argument.decode()).open("a") as file:
         file.write(f"{os.getpid()}\n")
     return b""
+
+
+def append_process_id_and_die(argument: bytes, payload: bytes) -> bytes:
+    append_process_id(argument, payload)
+    return die(argument, payload)
 
 
 def variables(_argument: bytes, _payload: bytes) -> bytes:

@@ -15,7 +15,7 @@ import pytest
 from anyio.abc import Process
 from anyio.lowlevel import checkpoint
 
-from engine import Busy, EngineFault, RequestError
+from engine import Busy, EngineFault, RequestError, Unavailable
 from gateway.preparation.workers import pool as pool_module
 from gateway.preparation.workers.messages import Job, Limits
 from gateway.preparation.workers.pool import LARGE, WorkerPool
@@ -140,9 +140,15 @@ async def test_a_job_is_killed_when_its_client_leaves(pool: WorkerPool, fifo: Pa
     assert await run(pool, functions.echo, "next") == b"next"
 
 
-async def test_a_worker_that_is_killed_fails_its_one_job(pool: WorkerPool) -> None:
+@pytest.mark.parametrize("size", [2, LARGE])
+async def test_a_job_whose_worker_is_killed_runs_once_more(pool: WorkerPool, tmp_path: Path, size: int) -> None:
+    assert await pool.run("client", job(functions.die_once, tmp_path / "died"), bytes(size)) == bytes(size)
+
+
+async def test_a_job_that_kills_its_workers_fails_alone(pool: WorkerPool, tmp_path: Path) -> None:
     with pytest.raises(WorkerDiedError):
-        await run(pool, functions.die)
+        await run(pool, functions.append_process_id_and_die, tmp_path / "died")
+    assert len((tmp_path / "died").read_text().split()) == 2
     assert await run(pool, functions.echo, "next") == b"next"
 
 
@@ -351,15 +357,15 @@ async def test_nothing_is_left_of_a_pool() -> None:
     assert all(map(ended, pids))
 
 
-async def expect_death(pool: WorkerPool, fifo: Path) -> None:
-    with pytest.raises(WorkerDiedError):
+async def expect_end(pool: WorkerPool, fifo: Path) -> None:
+    with pytest.raises(Unavailable, match="shutting down"):
         await run(pool, functions.hold, fifo)
 
 
 async def test_a_pool_ends_while_a_job_runs(fifo: Path) -> None:
     pool = WorkerPool()
     async with anyio.create_task_group() as tasks, pool.open([functions.__name__]):
-        tasks.start_soon(expect_death, pool, fifo)
+        tasks.start_soon(expect_end, pool, fifo)
         pid = int(await anyio.Path(fifo).read_text())
     await until(lambda: ended(pid))
 
