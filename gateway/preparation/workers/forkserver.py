@@ -48,6 +48,7 @@ def main() -> None:
 
 def _serve(control: socket.socket, workers: dict[int, int], modules: deque[str]) -> None:
     """Serve commands, and import modules while there are none. A worker imports what it does not find."""
+    works = True
     while True:
         while modules and not select.select([control], [], [], 0)[0]:
             importlib.import_module(modules.popleft())
@@ -60,8 +61,11 @@ def _serve(control: socket.socket, workers: dict[int, int], modules: deque[str])
                 _kill(workers.pop(slot))
             try:
                 workers[slot] = _fork(control, connection)
+                works = True
             except OSError as error:  # as at a limit of processes; the closed connection lets the pool try again
-                logger.error("a worker of the preparation cannot be forked: %s", error)  # noqa: TRY400
+                if works:
+                    logger.error("a worker of the preparation cannot be forked: %s", error)  # noqa: TRY400
+                works = False
 
 
 def _fork(control: socket.socket, connection: socket.socket) -> int:

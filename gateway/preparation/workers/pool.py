@@ -1,6 +1,7 @@
 """Pool of workers: which job runs where, and the replacement of workers."""
 
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,9 @@ MOST_WARM_UPS = 16
 RESTART_DELAY = 1.0
 """Seconds between the end of a fork server, or the failed start of a worker, and the next attempt."""
 
+MOST_FAILURES = WORKERS + 2
+"""Failures in a row from which on jobs do not wait for the next attempt. The end of a fork server may be one less."""
+
 
 @dataclass(eq=False, slots=True)
 class _Ticket:
@@ -33,8 +37,10 @@ class _Ticket:
 
     worker: Worker | None = None
     """Worker that the job got."""
-    assigned: anyio.Event = field(default_factory=anyio.Event)
-    """Set once `worker` is."""
+    failed: bool = False
+    """True if no worker can be started for the job."""
+    decided: anyio.Event = field(default_factory=anyio.Event)
+    """Set once one of them is."""
 
 
 class WorkerPool:
@@ -43,6 +49,8 @@ class WorkerPool:
     def __init__(self) -> None:
         """Create a pool without workers. Jobs wait until it is open."""
         self._idle: dict[int, Worker] = {}
+        self._slots: set[int] = set()
+        self._failures: Counter[str] = Counter()
         self._small: ClientTurns[_Ticket] = ClientTurns()
         self._large: ClientTurns[_Ticket] = ClientTurns()
         self._warm_ups: dict[Job, None] = {}
@@ -62,7 +70,7 @@ class WorkerPool:
 
         Raises:
             Busy: too many jobs wait.
-            Unavailable: the pool has ended.
+            Unavailable: no worker can be started, or the pool has ended.
             EngineError: the job failed, or both workers died.
             TimeoutError: the job took longer than its limit.
         """
@@ -111,22 +119,33 @@ class WorkerPool:
                         tasks.start_soon(self._keep_worker, server, slot)
                     code = await server.exited()
                     tasks.cancel_scope.cancel()
-                logger.error("the fork server of the preparation ended with code %d", code)
+                self._fail("the fork server of the preparation ended with code %d", code)
             except (OSError, RuntimeError) as error:  # the latter without a thread in which Trio starts it
-                logger.error("the fork server of the preparation cannot be started: %s", error)  # noqa: TRY400
+                self._fail("the fork server of the preparation cannot be started: %s", error)
             await anyio.sleep(RESTART_DELAY)
 
     async def _keep_worker(self, server: ForkServer, slot: int) -> None:
         """Keep a worker in a slot, one after another."""
         while True:
             try:
-                async with server.replace(slot) as worker:
-                    if await worker.wait_until_ready():
-                        await self._use(worker)
-                        continue
+                if await self._run_worker(server, slot):
+                    continue
+                self._fail("a worker of the preparation did not start")
             except OSError as error:
-                logger.error("a worker of the preparation cannot be started: %s", error)  # noqa: TRY400
+                self._fail("a worker of the preparation cannot be started: %s", error)
             await anyio.sleep(RESTART_DELAY)
+
+    async def _run_worker(self, server: ForkServer, slot: int) -> bool:
+        """Run a worker in a slot to its end. Returns False if it did not start."""
+        async with server.replace(slot) as worker:
+            self._slots.add(slot)
+            try:
+                if started := await worker.wait_until_ready():
+                    self._failures.clear()
+                    await self._use(worker)
+                return started
+            finally:
+                self._slots.discard(slot)
 
     async def _use(self, worker: Worker) -> None:
         """Let a worker run jobs until it is gone."""
@@ -137,6 +156,17 @@ class WorkerPool:
         finally:
             worker.gone.set()
             self._idle.pop(worker.slot, None)
+
+    def _fail(self, message: str, *details: object) -> None:
+        """Log a failed start, once until a worker starts. After some, jobs fail that no running worker would take."""
+        if message not in self._failures:
+            logger.error(message, *details)
+        self._failures[message] += 1
+        if self._failures.total() >= MOST_FAILURES:
+            if WORKERS - 1 not in self._slots:
+                _refuse(self._large)
+            if not self._slots:
+                _refuse(self._small)
 
     async def _warm(self, worker: Worker) -> None:
         """Run the warm-ups. One that fails or uses its worker up is not tried again: no worker would run a job."""
@@ -160,7 +190,7 @@ class WorkerPool:
         self._assign()
         try:
             with anyio.move_on_after(MAX_WAIT):
-                await ticket.assigned.wait()
+                await ticket.decided.wait()
         except BaseException:
             if ticket.worker is not None:
                 self._offer(ticket.worker)
@@ -168,6 +198,8 @@ class WorkerPool:
         finally:
             if ticket.worker is None:
                 queue.discard(client, ticket)
+        if ticket.failed:
+            raise Unavailable("No process can be started that prepares the request.", code="preparation_unavailable")
         if ticket.worker is None:
             raise Busy("The request waited too long for its preparation.", code="queue_timeout")
         return ticket.worker
@@ -188,10 +220,17 @@ class WorkerPool:
             elif ticket := self._next(slot):
                 del self._idle[slot]
                 ticket.worker = worker
-                ticket.assigned.set()
+                ticket.decided.set()
 
     def _next(self, slot: int) -> _Ticket | None:
         """Return the next job for a slot. Only the last takes large ones, and it takes them first."""
         if self._large and slot == WORKERS - 1:
             return self._large.take()
         return self._small.take() if self._small else None
+
+
+def _refuse(queue: ClientTurns[_Ticket]) -> None:
+    while queue:
+        ticket = queue.take()
+        ticket.failed = True
+        ticket.decided.set()

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from engine import Busy, EngineFault, RequestError, Unavailable
 from gateway.preparation.workers import pool as pool_module
 from gateway.preparation.workers.messages import Job, Limits
 from gateway.preparation.workers.pool import LARGE, WorkerPool
-from gateway.preparation.workers.process import WorkerDiedError, open_fork_server
+from gateway.preparation.workers.process import ForkServer, Worker, WorkerDiedError, open_fork_server
 from tests.gateway.preparation.workers import functions
 
 pytestmark = pytest.mark.anyio
@@ -332,6 +333,48 @@ async def test_a_lack_of_threads_ends_no_pool(monkeypatch: pytest.MonkeyPatch) -
     async with pool.open([functions.__name__]):
         assert await run(pool, functions.echo, "next") == b"next"
         await until_idle(pool)
+
+
+async def test_jobs_fail_while_no_worker_can_be_started(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(pool_module, "RESTART_DELAY", 0)
+    start, short = anyio.open_process, True
+
+    async def open_process(*arguments: Any, **options: Any) -> Process:
+        if short:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        return await start(*arguments, **options)
+
+    monkeypatch.setattr(anyio, "open_process", open_process)
+    pool = WorkerPool()
+    async with pool.open([functions.__name__]):
+        for size in (0, LARGE):
+            with pytest.raises(Unavailable) as unavailable:
+                await pool.run("client", job(functions.echo), bytes(size))
+            assert unavailable.value.code == "preparation_unavailable"
+        assert len(caplog.records) == 1
+        short = False
+        await until_idle(pool)
+        assert await run(pool, functions.echo, "next") == b"next"
+        assert not pool._failures, "the next failure is logged again"
+
+
+async def test_large_jobs_fail_while_their_worker_cannot_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "RESTART_DELAY", 0)
+    replace = ForkServer.replace
+
+    def short(server: ForkServer, slot: int) -> AbstractAsyncContextManager[Worker]:
+        if slot == pool_module.WORKERS - 1:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return replace(server, slot)
+
+    monkeypatch.setattr(ForkServer, "replace", short)
+    pool = WorkerPool()
+    async with pool.open([functions.__name__]):
+        with pytest.raises(Unavailable):
+            await pool.run("client", job(functions.echo), bytes(LARGE))
+        assert await run(pool, functions.echo, "small") == b"small"
 
 
 def open_files() -> int:
