@@ -10,6 +10,8 @@ from gateway.preparation.workers.messages import Job, Limits
 
 _MEBIBYTE = 2**20
 _SECONDS = 5
+_WAIT_FACTOR = 4
+"""Seconds by the clock for each second of CPU time, since a worker gets only a part of a busy processor."""
 _MEMORY = 128 * _MEBIBYTE
 _OUTPUT = 4 * _MEBIBYTE
 _MEMORY_FACTOR = 16
@@ -19,8 +21,10 @@ _OUTPUT_FACTOR = 4
 
 def limits_for(size: int) -> Limits:
     """Return the limits of a job with a payload of `size` bytes."""
+    seconds = _SECONDS + size / _MEBIBYTE
     return Limits(
-        seconds=_SECONDS + size / _MEBIBYTE,
+        seconds=seconds,
+        wait=_WAIT_FACTOR * seconds,
         memory=_MEMORY + _MEMORY_FACTOR * size,
         output=_OUTPUT + _OUTPUT_FACTOR * size,
     )

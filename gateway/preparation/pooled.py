@@ -101,7 +101,7 @@ class PooledPreparer(Preparer):
     async def _read(self, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> Prepared:
         try:
             encoded = await self._pool.run(caller.client, read_job(endpoint, len(raw)), raw)
-        except TimeoutError as error:  # bodies within the bounds take less, unless the machine is overloaded
+        except TimeoutError as error:  # bodies within the bounds take less, unless others slow the processor down
             raise Busy("The body could not be read in time.", code="preparation_timeout") from error
         return Prepared(*decode(encoded, _prepared(endpoint)))
 

@@ -21,7 +21,9 @@ class Limits(msgspec.Struct, frozen=True, array_like=True):
     """Limits of one job."""
 
     seconds: float
-    """Time from the job's start to its result."""
+    """CPU time from the job's start to its result. Linux only."""
+    wait: float
+    """Time from the job's start to its result, by the clock."""
     memory: int
     """Bytes that the worker may allocate, beyond those of an idle worker. Linux only."""
     output: int

@@ -69,10 +69,10 @@ class WorkerPool:
             payload: second argument of the function.
 
         Raises:
-            Busy: too many jobs wait.
+            Busy: too many jobs wait, or the machine is too busy for the job.
             Unavailable: no worker can be started, or the pool has ended.
             EngineError: the job failed, or both workers died.
-            TimeoutError: the job took longer than its limit.
+            TimeoutError: the job used up its CPU time.
         """
         with suppress(WorkerDiedError):
             return await self._run(client, job, payload)

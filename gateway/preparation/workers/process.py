@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,7 +15,7 @@ import msgspec
 from anyio.abc import Process, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from engine import EngineFault, without_secrets
+from engine import Busy, EngineFault, without_secrets
 from gateway.preparation.codec import error_from
 from gateway.preparation.workers import forkserver
 from gateway.preparation.workers.forkserver import COMMAND
@@ -51,6 +52,7 @@ class Worker:
         self._connection = connection
         self._stream = stream
         self._received = BufferedByteReceiveStream(stream)
+        self._pid = 0
 
     @property
     def lost(self) -> bool:
@@ -66,20 +68,21 @@ class Worker:
     async def wait_until_ready(self) -> bool:
         """Wait for the worker's start. Returns False if it ended before."""
         try:
-            return await self._received.receive_exactly(len(READY)) == READY
+            (self._pid,) = READY.unpack(await self._received.receive_exactly(READY.size))
         except (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError):
             return False
+        return True
 
     async def call(self, job: Job, payload: bytes) -> bytes:
         """Run a job and return its result. The worker is `gone` afterwards unless it can run another.
 
         Raises:
+            Busy: the worker did not get the CPU time of the job.
             EngineError: the job failed, or the worker died.
-            TimeoutError: the job took longer than its limit.
+            TimeoutError: the job used up its CPU time.
         """
         try:
-            with anyio.fail_after(job.limits.seconds):
-                result, output = await self._exchange(job, payload)
+            result, output = await self._answer(job, payload)
         except BaseException:
             self.gone.set()
             raise
@@ -90,6 +93,30 @@ class Worker:
         if result.failure is not None:
             raise error_from(result.failure)
         return output
+
+    async def _answer(self, job: Job, payload: bytes) -> tuple[Result, bytes]:
+        before = self._cpu_time()
+        try:
+            with anyio.fail_after(job.limits.wait):
+                return await self._exchange(job, payload)
+        except TimeoutError as error:
+            raise Busy("The request could not be prepared in time.", code="preparation_timeout") from error
+        except WorkerDiedError as error:
+            if self._cpu_time() - before < job.limits.seconds:
+                raise
+            raise TimeoutError from error
+
+    def _cpu_time(self) -> float:
+        """Return the CPU time of the process in seconds, also after its end, until it is replaced; 0 if it is unknown.
+
+        The clock's id is that of `clock_getcpuclockid`, for the time that the timer of the limit measures.
+        """
+        if sys.platform != "linux":
+            return 0.0
+        try:
+            return time.clock_gettime(~self._pid << 3)
+        except OSError:  # the fork server has ended
+            return 0.0
 
     async def _exchange(self, job: Job, payload: bytes) -> tuple[Result, bytes]:
         try:

@@ -1,16 +1,18 @@
 """Worker: runs one job after another in a process of its own, within the limits of each job."""
 
 import importlib
+import os
 import resource
 import signal
 import socket
+import struct
 import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -21,12 +23,12 @@ from gateway.preparation.workers.messages import SIZES, Job, Limits, Result, fra
 Function: TypeAlias = Callable[[bytes, bytes], bytes]
 """Function that workers call: an argument and a payload to a result. It may raise an `EngineError`."""
 
-READY = b"R"
-"""First byte that a worker sends."""
+READY: Final = struct.Struct(">I")
+"""Layout of the first bytes that a worker sends: its process id."""
 SPENT_GROWTH = 32 * 2**20
 """Bytes. A worker that has grown so far is replaced, because Python does not return all its memory to the system."""
 ALARM_DELAY = 1.0
-"""Seconds after a job's limit at which the worker ends by itself. The gateway kills it before, if it is still alive."""
+"""Seconds after a job's wait at which the worker ends by itself. The gateway kills it before, if it is still alive."""
 MAX_TRACE = 20
 """Maximum of frames in a trace. A recursion has thousands."""
 
@@ -45,12 +47,13 @@ def work(connection: socket.socket) -> None:
         Path("/proc/self/oom_score_adj").write_text("1000")  # the kernel takes this process before the engine
     base, peak = _allocated(), _peak()
     with suppress(ConnectionError, EOFError):  # the gateway has left
-        connection.sendall(READY)
+        connection.sendall(READY.pack(os.getpid()))
         while True:
             head, payload = _receive(connection)
             job = msgspec.msgpack.decode(head, type=Job)
             _apply(job.limits, base)
             failure, trace, result = _call(job, payload)
+            signal.setitimer(signal.ITIMER_PROF, 0)
             signal.setitimer(signal.ITIMER_REAL, 0)
             head = msgspec.msgpack.encode(Result(_peak() - peak > SPENT_GROWTH, failure, trace))
             connection.sendall(frame(head, result))
@@ -73,12 +76,13 @@ def _receive_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def _apply(limits: Limits, base: int) -> None:
-    """Set limits that the kernel enforces, also while C code holds the interpreter's lock.
+    """Set limits that the kernel enforces, also while C code holds the interpreter's lock. Both timers end the process.
 
-    The alarm ends the process, so that it does not outlive a gateway that cannot kill it.
+    The one by the clock is for a gateway that cannot kill it.
     """
-    signal.setitimer(signal.ITIMER_REAL, limits.seconds + ALARM_DELAY)
+    signal.setitimer(signal.ITIMER_REAL, limits.wait + ALARM_DELAY)
     if sys.platform == "linux":
+        signal.setitimer(signal.ITIMER_PROF, limits.seconds)
         resource.setrlimit(resource.RLIMIT_DATA, (base + limits.memory, resource.RLIM_INFINITY))
 
 

@@ -9,7 +9,7 @@ import orjson
 import pytest
 from typing_extensions import override
 
-from engine import RequestError
+from engine import Busy, RequestError
 from gateway.apis.endpoint import AnyEndpoint, has_body, prepared_type
 from gateway.apis.openai.completions.call import CompletionCall
 from gateway.chat.conversation import Conversation
@@ -223,6 +223,7 @@ async def test_a_hostile_template_is_not_compiled_for_each_request(
     source: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "_SECONDS", 0.5)
+    monkeypatch.setattr(jobs, "_WAIT_FACTOR", 100)
     template = template_key(MODEL, source)
     async with opened("pooled") as preparer:
         for _ in range(2):
@@ -283,6 +284,21 @@ class BusyPool(NotingPool):
 
 
 @pytest.mark.anyio
+async def test_a_worker_without_cpu_time_is_not_the_template_s_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = template_key(MODEL, templates.CHATML)
+    async with opened("pooled") as preparer:
+        monkeypatch.setattr(jobs, "_WAIT_FACTOR", 0)
+        with pytest.raises(Busy) as busy:
+            await preparer.check(template)
+        assert busy.value.code == "preparation_timeout"
+        monkeypatch.undo()
+        await preparer.check(template)
+        monkeypatch.setattr(jobs, "_WAIT_FACTOR", 0)
+        with pytest.raises(Busy):
+            await preparer.render(caller(), template, encode_conversation(Conversation(messages=())))
+
+
+@pytest.mark.anyio
 async def test_a_template_that_took_too_long_is_tried_again_ever_more_rarely() -> None:
     now = 0.0
     pool = BusyPool()
@@ -316,6 +332,7 @@ async def test_a_template_has_limits_for_each_conversation(
     source: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(jobs, "_SECONDS", 2)
+    monkeypatch.setattr(jobs, "_WAIT_FACTOR", 100)
     conversation = encode_conversation(Conversation(messages=({"role": "user", "content": "Hi"},)))
     async with opened("pooled") as preparer:
         with pytest.raises(RequestError, match=message):

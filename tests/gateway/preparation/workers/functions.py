@@ -57,6 +57,12 @@ def wait(argument: bytes, _payload: bytes) -> bytes:
     return Path(argument.decode()).read_bytes()
 
 
+def stop(_argument: bytes, _payload: bytes) -> bytes:
+    """Stop this process, as another program can."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+    raise AssertionError
+
+
 def die(_argument: bytes, _payload: bytes) -> bytes:
     os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(60)

@@ -26,8 +26,9 @@ from tests.gateway.preparation.workers import functions
 pytestmark = pytest.mark.anyio
 
 GUARD = 30
-LIMITS = Limits(seconds=GUARD, memory=64 * 2**20, output=2**20)
-SHORT = Limits(seconds=0.2, memory=64 * 2**20, output=2**20)
+LIMITS = Limits(seconds=GUARD, wait=GUARD, memory=64 * 2**20, output=2**20)
+SHORT = Limits(seconds=0.2, wait=GUARD, memory=64 * 2**20, output=2**20)
+IMPATIENT = Limits(seconds=GUARD, wait=0.2, memory=64 * 2**20, output=2**20)
 
 
 def job(function: Callable[[bytes, bytes], bytes], argument: object = "", limits: Limits = LIMITS) -> Job:
@@ -129,6 +130,13 @@ async def test_a_job_is_killed_at_its_limit_while_it_holds_the_interpreter(pool:
         with pytest.raises(TimeoutError):
             await pool.run("client", job(functions.hold, fifo, SHORT), b"")
     await until(lambda: ended(pids[0]))
+    assert await run(pool, functions.echo, "next") == b"next"
+
+
+async def test_a_job_without_cpu_time_is_not_at_fault(pool: WorkerPool) -> None:
+    with pytest.raises(Busy) as busy:
+        await pool.run("client", job(functions.stop, limits=IMPATIENT), b"")
+    assert busy.value.code == "preparation_timeout"
     assert await run(pool, functions.echo, "next") == b"next"
 
 
@@ -277,7 +285,7 @@ async def test_only_the_latest_warm_ups_are_kept(tmp_path: Path) -> None:
 
 async def test_a_warm_up_may_fail_in_all_workers_at_once(fifo: Path) -> None:
     pool = WorkerPool()
-    pool.warm_up(job(functions.wait, fifo, SHORT))
+    pool.warm_up(job(functions.wait, fifo, IMPATIENT))
     async with pool.open([functions.__name__]):
         await started(pool)
 
