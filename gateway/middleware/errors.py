@@ -124,6 +124,16 @@ def retry_after(seconds: float) -> dict[str, str]:
     return {"retry-after": str(math.ceil(wait)), "retry-after-ms": str(math.ceil(wait * 1000)), **RETRY}
 
 
+NO_THREAD = Problem(
+    status=503,
+    message="The server can start no thread now.",
+    type=SERVER,
+    code="no_thread",
+    headers=retry_after(1),
+)
+"""Problem at a limit of processes and threads. Python has only a message for it."""
+
+
 ENGINE_ROWS: tuple[tuple[type[EngineError], str | None, int, str, Mapping[str, str]], ...] = (
     # error, its code (None: any), status, type, headers where the error has no `retry_after`; the first row that
     # matches is used
@@ -150,6 +160,8 @@ def problem_for(error: Exception) -> Problem:
             return validation_problem(error)
         case JSONDecodeError():
             return Problem(status=400, message=f"The body is not valid JSON: {error}", code="invalid_json")
+        case RuntimeError() if str(error) == "can't start new thread":
+            return NO_THREAD
     return _internal_problem()
 
 
@@ -219,8 +231,10 @@ def _internal_problem() -> Problem:
 
 
 def report(error: Exception) -> Problem:
-    """Return `problem_for(error)`, and log a defect of the gateway with its traceback."""
+    """Return `problem_for(error)`, and log a defect of the gateway with its traceback, and a lack of threads."""
     problem = problem_for(error)
     if problem.unexpected:
         logger.error("unexpected %s", type(error).__name__, exc_info=error)
+    elif problem is NO_THREAD:
+        logger.error("a request failed: %s", error)
     return problem

@@ -2,8 +2,10 @@
 
 import gzip
 import json
+import logging
 from typing import Literal
 
+import anyio.to_thread
 import orjson
 import pytest
 from pydantic import BaseModel, Field, ValidationError
@@ -13,8 +15,9 @@ from gateway.middleware import errors
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.middleware.request_id import current_request_id
 from tests.gateway.application import app_of
-from tests.gateway.asgi import AsgiCall
+from tests.gateway.asgi import AsgiCall, get
 from tests.gateway.fake_engine import FakeEngine
+from tests.threads import refuse_in_thread
 
 
 class SlowReader(EngineError):
@@ -50,6 +53,18 @@ def test_engine_errors_have_their_status_and_type(
     assert (problem.status, problem.type, problem.message, problem.code) == (status, type_, "m", error.code)
     assert problem.headers == retry
     assert not problem.unexpected
+
+
+@pytest.mark.anyio
+async def test_a_lack_of_threads_is_temporary_and_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    app = app_of(FakeEngine())
+    monkeypatch.setattr(anyio.to_thread, "run_sync", refuse_in_thread)
+    reply = await get(app, "/api/tags")
+    assert (reply.status, reply.header("retry-after")) == (503, "1")
+    (record,) = (record for record in caplog.records if record.levelno == logging.ERROR)
+    assert (record.getMessage(), record.exc_info) == ("a request failed: can't start new thread", None)
 
 
 def test_a_request_error_names_the_field_at_fault() -> None:
