@@ -29,6 +29,10 @@ takes 15 times as long, in which it keeps its core from other processes, and fro
 spins each wait costs a system call, which takes up to half of the speed."""
 
 
+CRASHES = {-signal.SIGILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT}
+"""Exit codes of a process that executed code that its machine does not support."""
+
+
 def command_for(module: str) -> list[str]:
     """Return the command that runs `main()` of a module of this installation.
 

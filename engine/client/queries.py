@@ -14,7 +14,7 @@ from engine.client.exchange import Send
 from engine.client.notifier import Notifier
 from engine.client.refusals import error_from
 from engine.errors import RequestError, Unavailable
-from engine.protocol.messages import Answered, AnswerT, AnyQuery, Ask, CancelQuery, Query, QueryFailed
+from engine.protocol.messages import Answered, AnswerT, AnyQuery, Ask, CancelQuery, Inspect, Query, QueryFailed
 
 
 @dataclass(slots=True)
@@ -49,7 +49,10 @@ def _drop(_part: object) -> None:
 class Queries:
     """Connects tasks that send queries to the task that reads the engine's frames. A reply wakes only its own task."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = anyio.current_time) -> None:
+        self.pinged_at: float | None = None
+        """Time of the ping that the engine has not answered, by `clock`; unset if there is none."""
+        self._clock = clock
         self._send: Send | None = None
         self._pending: dict[int, _Pending] = {}
         self._ids = itertools.count(1)
@@ -86,6 +89,17 @@ class Queries:
                 take(answer)
             raise error_from(reply)
 
+    @property
+    def wait(self) -> bool:
+        """True if a query waits for its reply."""
+        return bool(self._pending)
+
+    async def ping(self) -> None:
+        """Ask the engine for a sign of life. Also one that computes for long answers at once, by another thread."""
+        self.pinged_at = self._clock()
+        await self.ask(Inspect())
+        self.pinged_at = None
+
     @asynccontextmanager
     async def _open(self, query: Query[AnswerT], client: str) -> AsyncIterator[_Pending]:
         """Send a query. Leaving the context before its last reply cancels it."""
@@ -111,7 +125,7 @@ class Queries:
 
     def disconnect(self) -> None:
         """Fail all pending queries, because the engine ended."""
-        self._send = None
+        self._send = self.pinged_at = None
         lost, self._pending = self._pending, {}
         for pending in lost.values():
             pending.ended = True

@@ -1,18 +1,18 @@
 """Supervision of the engine process: start, load, watch, end, restart."""
 
 import logging
-import signal
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import anyio
 import anyio.lowlevel
+from anyio.abc import TaskGroup
 
 from engine.client.download import DOWNLOADING, Download, obtain
 from engine.client.exchange import Exchange
 from engine.client.measurements.telemetry import Totals
 from engine.client.pace import LoadPace
-from engine.client.process import EngineProcess, describe_exit
+from engine.client.process import CRASHES, EngineProcess, describe_exit
 from engine.client.queries import Queries
 from engine.client.repack_cache import RepackCache
 from engine.client.status import EngineState, EngineStatus, StatusBoard, without_folders
@@ -37,9 +37,6 @@ from engine.protocol.messages import (
 )
 
 logger = logging.getLogger(__name__)
-
-_CRASHES = {-signal.SIGILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT}
-"""Exit codes of a process that executed code that its machine does not support."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,7 +76,7 @@ class Supervisor:
     ) -> None:
         self.board = StatusBoard()
         self.exchange = Exchange(config.slots + config.queue_limit, clock)
-        self.queries = Queries()
+        self.queries = Queries(clock)
         self.model: ModelInfo | None = None
         self.metrics: EngineMetrics | None = None
         self.totals = Totals()
@@ -165,7 +162,7 @@ class Supervisor:
             self._disconnect()
             code = await process.end(self.limits.drain_timeout, self.limits.kill_timeout)
         await anyio.lowlevel.checkpoint()  # it ends here if it was stopped meanwhile
-        if self.model is None and self._config.repack is not False and code in _CRASHES:
+        if self.model is None and self._config.repack is not False and code in CRASHES:
             self._disable_repack(code)
             return True
         reason = session.failure or describe_exit(code)
@@ -183,7 +180,7 @@ class Supervisor:
         """Exchange messages with a process until it ends, fails or stalls."""
         async with anyio.create_task_group() as group:
             group.start_soon(session.process.write)
-            group.start_soon(self._watch, session, group.cancel_scope)
+            group.start_soon(self._watch, session, group)
             await self._read(session)
             group.cancel_scope.cancel()
 
@@ -197,27 +194,31 @@ class Supervisor:
             session.failure = f"The engine process sent an invalid frame: {error}."
             session.process.kill()
 
-    async def _watch(self, session: _Session, serving: anyio.CancelScope) -> None:
+    async def _watch(self, session: _Session, serving: TaskGroup) -> None:
         """Kill the process when it has made no progress until its deadline. A stall of the event loop does not count.
 
         The deadline moves: later with progress, and earlier when loading ends. A request that arrives during a sleep
-        cannot stall before `stall_timeout` has passed.
+        cannot stall before `stall_timeout` has passed. A query may take longer, but the process must answer a ping.
         """
-        while (remaining := self._deadline(session) - self._clock()) > 0:  # noqa: ASYNC110
+        while (remaining := self._deadline(session) - self._clock()) > 0:
             await anyio.sleep(min(remaining, self.limits.stall_timeout))
+            if self.queries.wait and self.queries.pinged_at is None:
+                serving.start_soon(self.queries.ping)
         if session.ready_at is None:
             session.failure = f"The model made no progress in loading for {self.limits.load_timeout:g} s."
         else:
-            session.failure = f"The engine had work and finished no step for {self.limits.stall_timeout:g} s."
+            stalled = "had work and finished no step" if self.exchange.oldest_sent_at is not None else "did not answer"
+            session.failure = f"The engine {stalled} for {self.limits.stall_timeout:g} s."
             self._post(EngineState.STALLED, session.failure)
         session.process.kill()
-        serving.cancel()
+        serving.cancel_scope.cancel()
 
     def _deadline(self, session: _Session) -> float:
+        sent_at = self.exchange.oldest_sent_at
         return self.limits.deadline(
             ready=session.ready_at is not None,
             progress_at=session.progress_at,
-            oldest_sent_at=self.exchange.oldest_sent_at,
+            oldest_sent_at=self.queries.pinged_at if sent_at is None else sent_at,
             now=self._clock(),
         )
 

@@ -42,7 +42,7 @@ class Supervision:
         Args:
             ready: True if the model is loaded.
             progress_at: Time of the last progress: loading advanced, a step finished, or the intake worked.
-            oldest_sent_at: Time of sending of the oldest request in flight; unset if there is no request.
+            oldest_sent_at: Time of sending of the oldest request in flight, or of a ping; unset if there is neither.
             now: Current time.
         """
         if not ready:

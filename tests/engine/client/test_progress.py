@@ -6,7 +6,7 @@ from typing import cast
 import anyio
 import pytest
 
-from engine import EngineConfig, EngineFault, EngineState, EngineStatus, Supervision, Unavailable
+from engine import Engine, EngineConfig, EngineFault, EngineState, EngineStatus, Supervision, Unavailable
 from engine.client.process import EngineProcess
 from engine.client.repack_cache import RepackCache
 from engine.client.supervisor import Supervisor, _Session
@@ -38,6 +38,10 @@ async def test_progress_is_a_step_work_of_the_intake_or_more_of_the_model(messag
     session = _Session(process=cast("EngineProcess", None), progress_at=10, steps=3)
     supervisor._receive(session, message, now=50, last=True)
     assert session.progress_at == progress_at
+
+
+async def tokenize(engine: Engine, script: str) -> None:
+    await engine.tokenize([script], special=True, begin=False, take=lambda _part: None)
 
 
 class Received:
@@ -149,6 +153,24 @@ async def test_an_unanswered_cancel_counts_as_work_for_the_stall_timeout(scripte
         async with engine.generate(ask("accept; on-cancel ignore; wait")):
             pass
         await until(engine, EngineState.STALLED)
+
+
+async def test_an_engine_that_hangs_while_only_a_query_waits_is_killed_and_replaced(scripted: Scripted) -> None:
+    async with scripted.open(stall_timeout=0.1) as engine:
+        with pytest.raises(Unavailable, match="ended"):
+            await tokenize(engine, "hang | done")
+        assert "did not answer for 0.1 s" in engine.status.detail
+        await engine.ready()
+        await tokenize(engine, "done")
+
+
+async def test_an_engine_that_lives_may_take_long_for_a_query(scripted: Scripted) -> None:
+    async with scripted.open(stall_timeout=0.1) as engine, anyio.create_task_group() as group:
+        group.start_soon(tokenize, engine, "ignore")
+        while scripted.count("inspect") < 3:  # noqa: ASYNC110
+            await anyio.sleep(0.01)
+        assert engine.status.restarts == 0
+        group.cancel_scope.cancel()
 
 
 async def test_time_in_which_the_clock_stands_still_is_no_stall_of_the_engine(scripted: Scripted) -> None:
