@@ -149,10 +149,10 @@ show "$url/api/chat" -d '{"model": "default", "messages": [{"role": "user", "con
   "options": {"temperature": 0}}'
 show --no-buffer "$url/api/generate" -d '{"model": "default", "prompt": "Hello!", "options": {"num_predict": 3}}'
 show "$url/api/embed" -d '{"model": "default", "input": ["hello", "goodbye"], "dimensions": 4}'
-show "$url/api/embeddings" -d '{"model": "default", "prompt": "hello"}' --output /dev/null
+show "$url/api/embeddings" -d '{"model": "default", "prompt": "hello"}' --output /dev/null --write-out '%{http_code}\n'
 show "$url/api/tags"
 show "$url/api/ps"
-show "$url/api/show" -d '{"model": "default"}' --output /dev/null
+show "$url/api/show" -d '{"model": "default"}' --output /dev/null --write-out '%{http_code}\n'
 show "$url/api/version"
 
 # Models that join while the server runs. `--allow-pull` allows it; any other server refuses to pull and to delete.
@@ -160,9 +160,9 @@ show "$url/api/pull" -d '{"model": "hf.co/ggml-org/none:Q4_K_M", "stream": false
 show "$url/api/delete" -X DELETE -d '{"model": "hf.co/ggml-org/none:Q4_K_M"}'
 
 # What Ollama has, and this server has not.
-show "$url/api/create" -d '{}' --output /dev/null
-show "$url/api/copy" -d '{}' --output /dev/null
-show "$url/api/push" -d '{}' --output /dev/null
+show "$url/api/create" -d '{}'
+show "$url/api/copy" -d '{}'
+show "$url/api/push" -d '{}'
 show "$url/api/blobs/sha256:00" -d '{}'
 show "$url/"
 
