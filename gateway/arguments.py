@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from typing_extensions import override
 
-_FLAG = re.compile(r"(--?[a-z][a-z-]{0,39})(=.*)?", re.DOTALL)
+_FLAG = re.compile(r"(--?[a-z][a-z_-]{0,39})(=.*)?", re.DOTALL)
 _WORD = r"'[a-z]{1,12}'"
 """Quoted argument that is no key, such as a wrong command, or `yes` for a flag without a value."""
 _QUOTED = re.compile(
@@ -48,12 +48,12 @@ class Parser(argparse.ArgumentParser):
         return given
 
     def _meant(self, unknown: Sequence[str]) -> str:
-        """Return the end of a message with the known flags that are most like unknown ones; empty without any.
+        """Return the end of a message with the known flags that are meant by unknown ones; empty without any.
 
         A flag of another command, or one that stands before the command, is unknown and known at the same time.
         """
         known = [flag for flag in self.flags() if flag.startswith("--") and flag not in unknown]
-        meant = [match for flag in unknown for match in get_close_matches(flag, known, n=1, cutoff=_ALIKE)]
+        meant = [match for flag in unknown for match in closest(flag, known)]
         return f"; did you mean {' and '.join(meant)}?" if meant else ""
 
     def flags(self) -> Iterator[str]:
@@ -64,6 +64,12 @@ class Parser(argparse.ArgumentParser):
             if isinstance(action.choices, dict):
                 for parser in action.choices.values():
                     yield from parser.flags()
+
+
+def closest(unknown: str, known: Sequence[str]) -> list[str]:
+    """Return the longest flag that an unknown one begins with, as `--model-path` does, or else the one most like it."""
+    begun = [flag for flag in known if unknown.startswith(f"{flag}-")]
+    return sorted(begun, key=len)[-1:] or get_close_matches(unknown, known, n=1, cutoff=_ALIKE)
 
 
 def flags_in(arguments: Sequence[str]) -> list[str]:

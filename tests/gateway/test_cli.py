@@ -414,6 +414,19 @@ def test_unknown_and_incomplete_flags_are_refused(model: Path) -> None:
     assert complaint("--model", str(model), "--port") == "argument --port: expected one argument"
 
 
+@pytest.mark.parametrize(
+    ("unknown", "meant"),
+    [
+        ("--max_tokens", "--max-tokens"),
+        ("--context-size", "--context"),
+        ("--threads-batch-count", "--threads-batch"),
+        ("--keys-file", "--keys"),
+    ],
+)
+def test_a_flag_with_underscores_or_a_further_word_is_recognized(unknown: str, meant: str) -> None:
+    assert complaint(unknown, "5") == f"unrecognized arguments: {unknown}; did you mean {meant}?"
+
+
 def test_a_flag_at_the_wrong_place_does_not_mean_itself() -> None:
     assert complaint("--version") == "unrecognized arguments: --version"
 
