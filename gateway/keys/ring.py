@@ -67,6 +67,11 @@ class KeyRing:
             return None
         return key
 
+    @property
+    def empty(self) -> bool:
+        """True if there is no key, so that all requests that need one are refused."""
+        return not self._given and not self._stored
+
     async def load(self) -> None:
         """Read all keys from the store.
 
@@ -114,7 +119,7 @@ class KeyRing:
 
 
 async def open_ring(given: Sequence[str], place: str | None) -> KeyRing:
-    """Return a loaded ring.
+    """Return a loaded ring. A store without keys is a warning: its place may be misspelled, or meant as a key.
 
     Args:
         given: secrets of the command line.
@@ -129,4 +134,8 @@ async def open_ring(given: Sequence[str], place: str | None) -> KeyRing:
     await store.create()
     ring = KeyRing(given, store)
     await ring.load()
+    if ring.empty:
+        logger.warning(
+            "the store of --keys has no keys, so that requests are refused; `llama-gateway keys add` adds one"
+        )
     return ring

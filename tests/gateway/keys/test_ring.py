@@ -4,12 +4,13 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import anyio
 import pytest
 
 from gateway.keys.key import Key, KeyLimits
-from gateway.keys.ring import KeyRing
+from gateway.keys.ring import KeyRing, open_ring
 from gateway.keys.secret import hash_of
 from tests.gateway.keys.memory_store import MemoryKeyStore
 
@@ -160,6 +161,16 @@ async def test_a_reload_reads_all_keys_at_once(caplog: pytest.LogCaptureFixture)
         await ring.reload()
         assert ring.find("sk-1") == ALICE
         assert len(caplog.messages) == 1
+
+
+@pytest.mark.parametrize(("given", "warnings"), [((), 1), (("sk-1",), 0)])
+async def test_a_store_without_keys_is_a_warning_unless_the_command_line_has_one(
+    given: tuple[str, ...], warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    ring = await open_ring(given, str(tmp_path / "keys.db"))
+    await ring.close()
+    message = "the store of --keys has no keys, so that requests are refused; `llama-gateway keys add` adds one"
+    assert caplog.messages == [message] * warnings
 
 
 async def test_a_ring_without_a_store_has_nothing_to_follow() -> None:
