@@ -194,7 +194,7 @@ async def run(
     warn_of_strangers(listening.all, keys)
     log_choices(settings, listening)
     async with anyio.create_task_group() as tasks:
-        await tasks.start(stop_on_signal, shutdown)
+        await tasks.start(stop_on_signal, shutdown, settings.grace)
         await tasks.start(reload_on_signal, reloadables)
         if certificates is not None:
             reloadables.append(certificates.reload)
@@ -271,8 +271,13 @@ def import_server() -> "tuple[Callable[..., Awaitable[None]], type[Equipment]]":
     return serve_gateway, Equipment
 
 
-async def stop_on_signal(shutdown: anyio.Event, *, task_status: TaskStatus[None]) -> None:
-    """Set `shutdown` on SIGINT or SIGTERM. A second signal ends the process at once; the engine then exits too."""
+async def stop_on_signal(shutdown: anyio.Event, grace: float, *, task_status: TaskStatus[None]) -> None:
+    """Set `shutdown` on SIGINT or SIGTERM. A second signal ends the process at once; the engine then exits too.
+
+    Args:
+        shutdown: ends the server.
+        grace: seconds that open requests then have, for the log.
+    """
     with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         task_status.started()
         async for received in signals:
@@ -281,5 +286,5 @@ async def stop_on_signal(shutdown: anyio.Event, *, task_status: TaskStatus[None]
                 logging.shutdown()
                 signal.signal(received, signal.SIG_DFL)
                 signal.raise_signal(received)
-            logger.info("%s: stopping; the next one ends at once", received.name)
+            logger.info("%s: stopping; open requests have %g s, a second signal ends all at once", received.name, grace)
             shutdown.set()

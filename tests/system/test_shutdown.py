@@ -192,7 +192,7 @@ async def test_a_second_signal_ends_the_program_at_once(anyio_backend: str) -> N
             await client.see(b'"text":"')
             with must_end(engine):
                 process.send_signal(signal.SIGINT)
-                said(process, "stopping; the next one ends at once")
+                said(process, "SIGINT: stopping; open requests have 3600 s")
                 process.send_signal(signal.SIGINT)
                 said(process, "SIGINT: ending at once, which cuts the open requests")
                 process.wait(GUARD)
