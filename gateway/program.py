@@ -286,5 +286,5 @@ async def stop_on_signal(shutdown: anyio.Event, grace: float, *, task_status: Ta
                 logging.shutdown()
                 signal.signal(received, signal.SIG_DFL)
                 signal.raise_signal(received)
-            logger.info("%s: stopping; open requests have %g s; a second signal ends them at once", received.name, grace)
+            logger.info("%s: stopping; open requests have %g s; a second signal cuts them", received.name, grace)
             shutdown.set()
