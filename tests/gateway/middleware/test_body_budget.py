@@ -116,6 +116,18 @@ async def test_bodies_that_wait_for_each_other_cannot_block() -> None:
         await young_granted.wait()
 
 
+@pytest.mark.parametrize("end", [lambda body: body.complete(b""), Body.release], ids=["whole", "released"])
+async def test_the_next_body_may_exceed_the_limit_once_the_oldest_has_ended(end: Callable[[Body], None]) -> None:
+    budget = BodyBudget(limit=LARGE, largest_body=LARGE)
+    oldest = Body(budget)
+    await oldest.grow(FREE + 1)
+    async with growing(Body(budget), FREE + LARGE + 1) as granted:
+        assert not granted.is_set()
+        end(oldest)
+        await anyio.wait_all_tasks_blocked()
+        assert granted.is_set()
+
+
 async def test_an_exceeded_budget_is_not_exceeded_again() -> None:
     """Bodies that are whole but still in use count, so that one after the other cannot take the reserve."""
     budget = BodyBudget(limit=LARGE, largest_body=LARGE)
@@ -276,17 +288,21 @@ async def test_a_client_that_leaves_in_the_queue_takes_no_memory() -> None:
 
 
 @pytest.mark.parametrize("leave", [Client.close, Client.reset], ids=["close", "reset"])
-async def test_a_hang_up_is_noticed_while_the_body_waits_for_memory(leave: Callable[[Client], None]) -> None:
+@pytest.mark.parametrize("unsent", [-1, None], ids=["a byte is missing", "all is sent"])
+async def test_a_hang_up_is_noticed_while_the_body_waits_for_memory(
+    leave: Callable[[Client], None], unsent: int | None
+) -> None:
     app = Holding()
     budget = BodyBudget(limit=LARGE)
     async with serving(limited(app, budget)) as site:
         first, leaving = site.client(), site.client()
         await first.send(large())
         await app.entered.wait()
-        await leaving.send(large()[:-1])
+        await leaving.send(large()[:unsent])
         await anyio.wait_all_tasks_blocked()
         leave(leaving)
         await site.server.count_falls_to(1)
+        assert len(app.callers) == 1
         app.release.set()
         assert (await first.answer()).status == 200
 

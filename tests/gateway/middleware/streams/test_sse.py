@@ -153,6 +153,7 @@ async def test_keep_alive_comments_fill_silence() -> None:
     assert reader.messages[0]["status"] == 200
     assert reader.bodies[:2] == [KEEP_ALIVE, KEEP_ALIVE]
     assert reader.bodies[-2:] == [b"data: 1\n\n", b"data: [DONE]\n\n"]
+    assert not reader.silences._known, "those of streams that have ended are forgotten"
 
 
 async def test_comments_have_the_status_of_the_source() -> None:
