@@ -57,12 +57,8 @@ class Bucket:
         Of a smaller amount, the difference is given back less all that has drained since the taking: this part may have
         been the request's own, and was given to others already.
         """
-        level = self._drain(limit, now)
-        if amount >= taken.amount:
-            self._level = level + (amount - taken.amount) * MINUTE
-        else:
-            undrained = max(0, taken.amount * MINUTE - limit * (now - taken.at))
-            self._level = max(0, level - min((taken.amount - amount) * MINUTE, undrained))
+        undrained = max(0, taken.amount * MINUTE - limit * (now - taken.at))
+        self._level = max(0, self._drain(limit, now) - min((taken.amount - amount) * MINUTE, undrained))
         return Taken(amount, taken.at)
 
     def _drain(self, limit: int, now: int) -> int:

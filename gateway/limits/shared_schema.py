@@ -165,10 +165,9 @@ SCHEMA = (
         UPDATE limit_ledgers SET tokens_at = greatest(t, tokens_at), tokens_level = greatest(
             0,
             greatest(0, tokens_level - p_tokens_per_minute::NUMERIC * greatest(0, t - tokens_at))
-            + CASE WHEN p_amount >= p_taken THEN (p_amount - p_taken)::NUMERIC * 60000000
-              ELSE -least((p_taken - p_amount)::NUMERIC * 60000000, greatest(
-                  0, p_taken::NUMERIC * 60000000 - p_tokens_per_minute::NUMERIC * greatest(0, t - p_taken_at)
-              )) END
+            - least((p_taken - p_amount)::NUMERIC * 60000000, greatest(
+                0, p_taken::NUMERIC * 60000000 - p_tokens_per_minute::NUMERIC * greatest(0, t - p_taken_at)
+            ))
         ) WHERE key_id = p_key AND p_taken IS NOT NULL AND p_tokens_per_minute IS NOT NULL
     $$""",
     # Replace the bound of an open request. Has no effect on one that has ended or expired.

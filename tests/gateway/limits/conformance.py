@@ -130,6 +130,15 @@ async def a_bound_beyond_a_limit_is_admitted_alone(bench: Bench) -> None:
         pass
 
 
+async def a_bound_beyond_a_rate_takes_no_more_than_the_rate(bench: Bench) -> None:
+    key = key_with(tokens_per_minute=100)
+    async with bench.opened(key, 10_000) as reservation:
+        assert (await bench.refusal(key, 100)).headers["retry-after"] == "60"
+        reservation.correct(20_000)
+        await bench.settled()
+        assert (await bench.refusal(key, 100)).headers["retry-after"] == "60"
+
+
 async def the_counted_prompt_replaces_the_estimate(bench: Bench) -> None:
     key = key_with(tokens_per_minute=100, tokens_per_day=1000)
     async with bench.opened(key, 90) as reservation:
@@ -253,6 +262,8 @@ async def tokens_of_a_request_that_outlives_the_refill_are_not_given_back_twice(
         bench.clock.advance(30)
     async with bench.opened(key, 500):
         assert (await bench.refusal(key, 101)).param == "tokens_per_minute"
+    async with bench.opened(key, 300):
+        bench.clock.advance(90)
     await bench.use(key, 600)
 
 
@@ -283,6 +294,7 @@ CASES: tuple[Case, ...] = (
     the_headers_count_the_request_itself,
     a_bound_beyond_what_can_be_stored_is_a_large_one,
     a_bound_beyond_a_limit_is_admitted_alone,
+    a_bound_beyond_a_rate_takes_no_more_than_the_rate,
     the_counted_prompt_replaces_the_estimate,
     the_counted_prompt_replaces_what_the_estimate_reserves_of_budgets,
     a_bound_that_was_too_low_is_charged_in_full,

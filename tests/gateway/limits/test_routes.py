@@ -57,6 +57,7 @@ async def test_no_route_passes_a_limit(name: str) -> None:
     assert second.status == 429
     error = second.json["error"]
     assert (error["code"], error["param"]) == ("rate_limit_exceeded", "requests_per_minute")
+    assert "1 requests in a minute" in error["message"]
     assert (second.header("retry-after"), second.header("x-should-retry")) == ("60", "true")
     assert len(limited.engine.generations) + len(limited.engine.embeddings) == 1
 
