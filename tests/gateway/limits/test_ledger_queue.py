@@ -95,17 +95,23 @@ async def test_a_request_without_limits_is_admitted_and_settled_in_two_batches()
         async with limiter.admitted(record_of(key_with()), 10):
             pass
         await limiter.settled()
+        await limiter.settled()  # with an empty queue
     assert database.batches == [[shared_schema.ADMIT], [shared_schema.SETTLE]]
 
 
-async def test_what_waits_at_the_end_is_sent_also_by_a_cancelled_owner() -> None:
+@pytest.mark.parametrize("down", [False, True])
+async def test_what_waits_at_the_end_is_sent_or_reported_also_by_a_cancelled_owner(
+    down: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     database = Recorded()
+    database.down = down
     queue = LedgerQueue(database, "gateway_1")
     with anyio.CancelScope() as scope:
         async with queue.open():
             queue.add(change("last"))
             scope.cancel()
-    assert database.batches == [["last"]]
+    assert database.batches == [["last"]] * (2 if down else 1)
+    assert ("1 changes of the limits of keys are lost" in caplog.text) == down
 
 
 async def test_a_change_that_was_given_up_is_not_made_later(monkeypatch: pytest.MonkeyPatch) -> None:
