@@ -189,8 +189,7 @@ class Residency:
 
     def _grant(self, now: float) -> None:
         for resident in self._in(Phase.LOADED):
-            first_batch = not resident.granted and not resident.leaves
-            while resident.waiting and (first_batch or resident.takes(self._limits, now)):
+            while resident.waiting and resident.takes(self._limits, now):
                 ticket = next(iter(resident.waiting))
                 del resident.waiting[ticket]
                 resident.users += 1
@@ -224,7 +223,7 @@ class Residency:
             self._return_excess()
         for resident in self._residents.values():
             resident.yields = resident in chosen and (resident in yielded or not resident.idle)
-        if chosen and all(resident.idle for resident in chosen):
+        if all(resident.idle for resident in chosen):
             for resident in chosen:
                 self._unload(resident)
 

@@ -89,11 +89,9 @@ class Resident:
         return (end := self.idle_until) is not None and end <= now
 
     def takes(self, limits: ResidencyLimits, now: float) -> bool:
-        """Return True if a request may use it now."""
-        if self.phase is not Phase.LOADED or self.leaves:
-            return False
+        """Return True if a request may use it now, while it is loaded."""
         in_batch = self.granted < limits.batch_requests and now < self.loaded_at + limits.batch_seconds
-        return in_batch or not self.yields
+        return not self.leaves and (in_batch or not self.yields)
 
     def begin(self) -> None:
         """Record that its process starts."""

@@ -121,6 +121,20 @@ def test_none_is_unloaded_before_all_that_must_make_room_are_idle() -> None:
     assert set(policy.decide(3)) == {Unload("a"), Unload("b")}
 
 
+def test_an_idle_model_that_must_make_room_with_a_busy_one_serves_once_more() -> None:
+    policy = residency(2, "a", "b", ModelTerms("large", Memory(2)))
+    load(policy, "a", "b")
+    busy = use(policy, "b", 1)
+    policy.arrive("large")
+    assert policy.decide(50) == []
+    policy.leave(use(policy, "a", 51), 52)
+    policy.decide(52)
+    policy.arrive("a")
+    assert policy.decide(53) == []
+    policy.leave(busy, 54)
+    assert set(policy.decide(54)) == {Unload("a"), Unload("b")}
+
+
 def test_gpu_memory_is_a_budget_of_its_own() -> None:
     models = [ModelTerms("gpu", Memory(1, 8)), ModelTerms("cpu", Memory(1, 0)), ModelTerms("other", Memory(1, 4))]
     policy = Residency(models, Memory(9, 10), LIMITS)
@@ -213,6 +227,14 @@ def test_a_model_that_fails_answers_its_waiters_and_heals_by_backoff() -> None:
     assert policy["a"].delay == 0
 
 
+def test_an_order_to_load_that_fails_is_not_repeated() -> None:
+    policy = residency(1, "a")
+    policy.want("a")
+    policy.decide(0)
+    policy.failed("a", "It broke.", 5)
+    assert (policy.decide(5), policy.wake_at(), policy.decide(100)) == ([], None, [])
+
+
 def test_a_kept_model_that_fails_is_tried_again_without_a_request() -> None:
     policy = residency(1, ModelTerms("kept", Memory(1), keep_loaded=True))
     assert policy.decide(0) == [Load("kept")]
@@ -274,8 +296,9 @@ def test_the_operator_may_load_a_failed_model_that_is_kept_loaded_at_once() -> N
 
 def test_an_idle_model_is_unloaded_after_its_time() -> None:
     policy = residency(1, ModelTerms("a", Memory(1), idle_unload=30))
-    load(policy, "a")
-    ticket = use(policy, "a", 10)
+    load(policy, "a", now=100)
+    assert (policy.wake_at(), policy.decide(100)) == (130, [])
+    ticket = use(policy, "a", 110)
     assert policy.wake_at() is None
     assert policy.decide(1000) == []
     policy.leave(ticket, 1000)
@@ -334,17 +357,18 @@ def test_a_model_that_another_waits_for_serves_its_batch_first() -> None:
 
 def test_the_batch_ends_by_time() -> None:
     policy = residency(1, "a", "b")
-    load(policy, "a")
-    running = use(policy, "a", 1)
+    load(policy, "a", now=100)
+    running = use(policy, "a", 101)
     policy.arrive("b")
-    assert policy.decide(1) == []
+    assert policy.decide(101) == []
+    policy.leave(use(policy, "a", 109), 109)
     late = policy.arrive("a")
-    assert policy.decide(10) == []
-    policy.leave(running, 11)
-    assert policy.decide(11) == [Unload("a")]
-    assert end(policy, "a") == [Load("b")]
-    policy.loaded("b", Memory(1), 12)
-    policy.decide(12)
+    assert policy.decide(110) == []
+    policy.leave(running, 111)
+    assert policy.decide(111) == [Unload("a")]
+    assert end(policy, "a", now=111) == [Load("b")]
+    policy.loaded("b", Memory(1), 112)
+    policy.decide(112)
     assert late in policy["a"].waiting
 
 
@@ -408,6 +432,18 @@ def test_the_measured_bytes_replace_the_estimate() -> None:
     assert policy.decide(4) == [Unload("a")]
     assert end(policy, "a") == []
     assert policy.used == Memory(3)
+
+
+def test_models_in_use_stay_though_one_takes_more_than_was_estimated() -> None:
+    policy = residency(3, "a", "b", "c")
+    load(policy, "a", "b")
+    first, _ = use(policy, "a", 1), use(policy, "b", 1)
+    ticket = policy.arrive("c")
+    policy.decide(3)
+    policy.loaded("c", Memory(2), 4)
+    assert policy.decide(4) == [Grant(ticket)]
+    policy.leave(first, 5)
+    assert policy.decide(5) == [Unload("a")]
 
 
 def test_a_model_that_turns_out_larger_waits_for_its_room() -> None:
@@ -543,6 +579,15 @@ def test_an_order_to_load_ends_an_order_to_unload() -> None:
     policy.want("a")
     policy.leave(ticket, 3)
     assert policy.decide(3) == []
+
+
+def test_an_order_to_load_a_loaded_model_does_not_load_it_again() -> None:
+    policy = residency(1, "a", "b")
+    load(policy, "a")
+    policy.want("a")
+    policy.arrive("b")
+    assert policy.decide(1) == [Unload("a")]
+    assert end(policy, "a") == [Load("b")]
 
 
 def test_the_queue_is_bounded() -> None:

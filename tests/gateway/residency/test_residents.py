@@ -167,6 +167,23 @@ async def test_a_model_that_is_lost_is_forgotten_once_its_last_request_has_left(
             assert residents["a"].used
 
 
+async def test_a_model_is_not_removed_while_a_request_waits_for_it_but_an_order_to_load_it_ends() -> None:
+    opener = FakeOpener(loads_at_once=True)
+    async with opened(residency(1, "a", "b", "c"), opener) as residents, anyio.create_task_group() as tasks:
+        with ExitStack() as later:
+            with ExitStack() as held:
+                await residents.hold("a", held)
+                tasks.start_soon(residents.hold, "b", later)
+                residents.load("c")
+                with anyio.fail_after(20):
+                    await residents.remove("c")
+                tasks.start_soon(residents.remove, "b")
+                await anyio.wait_all_tasks_blocked()
+                assert residents["b"].waiting
+            await until(lambda: residents["b"].phase is Phase.LOADED)
+            await anyio.wait_all_tasks_blocked()
+
+
 async def test_a_model_that_is_removed_leaves_no_engine_to_one_of_its_name() -> None:
     opener = FakeOpener(loads_at_once=True)
     async with opened(residency(1, "a"), opener) as residents:
@@ -174,7 +191,10 @@ async def test_a_model_that_is_removed_leaves_no_engine_to_one_of_its_name() -> 
             await residents.hold("a", held)
             opener.engines["a"].metrics = EngineMetrics(steps=1)
         await residents.remove("a")
+        with pytest.raises(KeyError):
+            residents["a"]
         residents.add(ModelTerms("a", Memory(1)))
+        assert residents["a"].phase is Phase.UNLOADED
         assert (residents.last_loaded("a"), residents.telemetry("a").metrics.steps) == (None, 0)
 
 
@@ -266,8 +286,9 @@ async def test_the_end_of_the_server_ends_all_engines_and_refuses_requests() -> 
         await until(lambda: len(opener.engines) == 2)
         opener.engines["a"].load()
     assert opener.engines == {}
-    with ExitStack() as held, pytest.raises(Unavailable, match="shutting down"):
+    with ExitStack() as held, pytest.raises(Unavailable, match="shutting down") as caught:
         await residents.hold("a", held)
+    assert caught.value.code == "shutting_down"
 
 
 async def test_the_status_of_a_model_without_an_engine_is_stopped() -> None:
