@@ -109,10 +109,24 @@ async def test_a_new_connection_has_time_to_send_its_request() -> None:
     young = Connection()
     await places.take()
     places.set_idle(young, True)
+    assert await is_full(places)
+    assert not young.closed
+
+
+async def test_a_connection_without_a_request_in_its_time_makes_room() -> None:
+    places = Places(1, idle_grace=0.05)
+    silent = Connection()
+    await places.take()
+    places.set_idle(silent, True)
+    with anyio.fail_after(20):
+        await places.take()
+    assert silent.closed
+
+
+async def is_full(places: Places) -> bool:
     with anyio.move_on_after(0.01) as waited:
         await places.take()
-    assert waited.cancelled_caught
-    assert not young.closed
+    return waited.cancelled_caught
 
 
 async def test_a_closed_connection_gives_its_place_once() -> None:
@@ -124,25 +138,42 @@ async def test_a_closed_connection_gives_its_place_once() -> None:
     with anyio.fail_after(20):
         await places.take()
     assert [connection.closed for connection in idle] == [True, False]
-    places.set_idle(idle[0], True)
-    places.leave(idle[0])
     places.set_idle(idle[1], False)
-    with anyio.move_on_after(0.01) as waited:
-        await places.take()
-    assert waited.cancelled_caught
+    places.set_idle(idle[0], True)
+    assert await is_full(places)
+    places.leave(idle[0])
+    assert await is_full(places)
+    assert not places._closed
+    places.leave(idle[1])
+    assert not await is_full(places)
+
+
+async def test_an_idle_connection_that_leaves_gives_its_place_once() -> None:
+    places, idle = Places(1, idle_grace=0), Connection()
+    await places.take()
+    places.set_idle(idle, True)
+    places.leave(idle)
+    await places.take()
+    assert await is_full(places)
 
 
 async def test_a_place_that_is_left_goes_to_any_of_the_clients_that_wait() -> None:
-    places = Places(1, idle_grace=0)
+    places, served = Places(1, idle_grace=0), list[int]()
+
+    async def take(number: int) -> None:
+        await places.take()
+        served.append(number)
+
     with anyio.fail_after(20):
         await places.take()
         async with anyio.create_task_group() as tasks:
-            for _ in range(2):
-                tasks.start_soon(places.take)
+            for number in range(2):
+                tasks.start_soon(take, number)
             await anyio.wait_all_tasks_blocked()
-            for _ in range(2):
+            for count in (1, 2):
                 places.leave(Connection())
                 await anyio.wait_all_tasks_blocked()
+                assert len(served) == count
 
 
 async def test_leaving_the_accept_loop_closes_a_client_that_waits() -> None:
