@@ -97,6 +97,8 @@ async def test_the_health_is_open_and_else_only_what_the_operator_opens(headers:
         assert (await call(app, "GET", path, headers)).status != 401
     for path in ("/v1/models", "/health/", "//health", "/health/x", "/HEALTH", "/slots/", "/", "/openapi.json"):
         assert (await call(app, "GET", path, headers)).status == 401
+    refused = await call(app, "GET", "/v1/models", headers)
+    assert ("needs an API key" in refused.json["error"]["message"]) == (not headers), "or it is not valid"
 
 
 async def test_a_preflight_request_of_a_page_needs_no_key() -> None:
