@@ -287,6 +287,17 @@ async def test_each_request_of_a_connection_has_its_line(caplog: pytest.LogCaptu
     assert {line["client"] for line in lines(caplog)} == {"127.0.0.1"}
 
 
+async def test_a_client_that_leaves_in_its_body_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving(logged()) as site:
+        client = site.client()
+        client.write(post_bytes(b"body")[:-1])
+        await anyio.wait_all_tasks_blocked()
+        client.close()
+        await site.server.count_falls_to(0)
+    assert seen(only(caplog))[:3] == (None, "cancelled", "client_left")
+
+
 async def test_a_client_that_leaves_in_the_middle_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     probe = Probe(stream=True)
