@@ -47,6 +47,8 @@ SHARED = {
 }
 MOST_MODULES = 18
 """The modules of one folder."""
+MOST_LINES = 300
+"""The lines of one module."""
 
 CROWDED = {"gateway.chat.formats"}
 """One module for each format of model output."""
@@ -373,6 +375,10 @@ def test_an_import_cycle_is_detected() -> None:
 def test_no_folder_has_too_many_modules() -> None:
     sizes = Counter(module_name(path.parent) for path in SOURCES if path.name != "__init__.py")
     assert {folder for folder, size in sizes.items() if size > MOST_MODULES} <= CROWDED
+
+
+def test_no_module_is_too_long() -> None:
+    assert [module_name(path) for path in SOURCES if len(path.read_text().splitlines()) > MOST_LINES] == []
 
 
 def test_only_the_engine_process_touches_llama_cpp() -> None:
