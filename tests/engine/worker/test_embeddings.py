@@ -14,7 +14,7 @@ from engine.protocol.messages import Accepted, Cancel, Refused
 from engine.testing.fake_embedder import FakeEmbedder, vector_of
 from engine.testing.fake_model import VOCABULARY, FakeModel
 from engine.worker.worker import EXIT_FAULT
-from tests.engine.worker.worker_client import GUARD, Client, Gate
+from tests.engine.worker.worker_client import GUARD, Client, Gate, slow_tokenizer
 
 
 class EmbeddingGate:
@@ -163,14 +163,7 @@ def test_a_cancel_of_a_waiting_request_is_answered_during_the_pass(
 
 
 def test_a_cancel_while_an_input_is_tokenised_leaves_no_request(client: Client) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def tokenize(text: str, **_: bool) -> list[int]:
-        begun.set()
-        assert go_on.wait(GUARD)
-        return list(text.encode())
-
-    client.model.tokenize = tokenize  # type: ignore[method-assign]
+    begun, go_on = slow_tokenizer(client)
     client.embed(1, "slow")
     assert begun.wait(GUARD)
     assert client.cancel(1) == Released("intake", 0, 0)

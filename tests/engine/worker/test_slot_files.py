@@ -7,13 +7,14 @@ import struct
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from engine.errors import RequestError
 from engine.events import Finished
 from engine.protocol.messages import Answered, Ask, CancelQuery, FromEngine, KeepSlot, QueryFailed, SlotKept, Step
-from engine.request import AdapterSet, SlotAction
+from engine.request import SlotAction
 from engine.testing.fake_model import FakeModel
 from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
@@ -35,29 +36,15 @@ def ask(client: Client, query: KeepSlot, query_id: int = 1) -> None:
     client.worker.receive(Ask(query_id, query))
 
 
-def kept(
-    client: Client,
-    action: SlotAction,
-    slot: int,
-    file: Path | str = "",
-    partition: str = "",
-    adapters: AdapterSet = (),
-) -> SlotKept:
-    ask(client, KeepSlot(action, slot, str(file), partition, adapters))
+def kept(client: Client, action: SlotAction, slot: int, file: Path | str = "", **fields: Any) -> SlotKept:
+    ask(client, KeepSlot(action, slot, str(file), **fields))
     answer = client.expect(Answered).answer
     assert isinstance(answer, SlotKept)
     return answer
 
 
-def failed(
-    client: Client,
-    action: SlotAction,
-    slot: int,
-    file: Path | str = "",
-    partition: str = "",
-    adapters: AdapterSet = (),
-) -> QueryFailed:
-    ask(client, KeepSlot(action, slot, str(file), partition, adapters))
+def failed(client: Client, action: SlotAction, slot: int, file: Path | str = "", **fields: Any) -> QueryFailed:
+    ask(client, KeepSlot(action, slot, str(file), **fields))
     return client.expect(QueryFailed)
 
 
@@ -162,9 +149,9 @@ def test_a_slot_belongs_to_the_partition_of_its_prompt(client: Client, tmp_path:
     generated(client, 1, slot=0, cache_partition="mine")
     assert failed(client, SAVE, 0, tmp_path / "slot").code == "foreign_slot"
     assert failed(client, ERASE, 0, partition="other").code == "foreign_slot"
-    kept(client, SAVE, 0, tmp_path / "slot", "mine")
+    kept(client, SAVE, 0, tmp_path / "slot", partition="mine")
     kept(client, ERASE, 0, partition="mine")
-    kept(client, RESTORE, 0, tmp_path / "slot", "other")
+    kept(client, RESTORE, 0, tmp_path / "slot", partition="other")
     assert generated(client, 2, cache_partition="mine").cached == 0
     assert generated(client, 3, cache_partition="other").cached == len(PROMPT) - 1
 

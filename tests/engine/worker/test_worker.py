@@ -34,7 +34,7 @@ from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_LOAD_FAILED
 from tests.engine.driver import bytes_of, request
-from tests.engine.worker.worker_client import GUARD, Client, Gate
+from tests.engine.worker.worker_client import GUARD, Client, Gate, slow_tokenizer
 
 
 @pytest.fixture
@@ -161,14 +161,7 @@ def test_a_cancel_of_a_waiting_request_is_answered_during_the_pass(client: Clien
 
 
 def test_a_cancel_while_the_prompt_is_tokenised_leaves_no_request(client: Client) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def tokenize(text: str, **_: bool) -> list[int]:
-        begun.set()
-        assert go_on.wait(GUARD)
-        return list(text.encode())
-
-    client.model.tokenize = tokenize  # type: ignore[method-assign]
+    begun, go_on = slow_tokenizer(client)
     client.generate(1, "slow")
     assert begun.wait(GUARD)
     assert client.cancel(1) == Released("intake", 0, 0)
@@ -182,14 +175,7 @@ def test_a_cancel_while_the_prompt_is_tokenised_leaves_no_request(client: Client
 
 @pytest.mark.parametrize("message", [Cancel(1), Ask(1, Inspect())], ids=type)
 def test_metrics_beside_those_of_steps_come_in_their_order(client: Client, message: Cancel | Ask) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def tokenize(text: str, **_: bool) -> list[int]:
-        begun.set()
-        assert go_on.wait(GUARD)
-        return list(text.encode())
-
-    client.model.tokenize = tokenize  # type: ignore[method-assign]
+    begun, go_on = slow_tokenizer(client)
     client.generate(1, "slow")
     assert begun.wait(GUARD)
     frames = client.frames

@@ -169,3 +169,16 @@ class Client:
         answer = self.expect(Answered, lambda answered: answered.query_id == 99).answer
         assert isinstance(answer, Inspected)
         return answer
+
+
+def slow_tokenizer(client: Client) -> tuple[threading.Event, threading.Event]:
+    """Hold each text that is tokenised. Return the events of its beginning, and of the test's leave to go on."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def tokenize(text: str, **_: bool) -> list[int]:
+        begun.set()
+        assert go_on.wait(GUARD)
+        return list(text.encode())
+
+    client.model.tokenize = tokenize  # type: ignore[method-assign]
+    return begun, go_on
