@@ -24,6 +24,7 @@ SIGNALLED_AT_IMPORT = """
 import signal, sys
 
 number = signal.Signals[sys.argv.pop(1)]
+signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 class Signal:
     def find_spec(self, name, *_):
@@ -34,7 +35,10 @@ sys.meta_path.insert(0, Signal())
 from gateway.__main__ import main
 sys.exit(main())
 """
-"""Program that receives a signal, its first argument, while it imports its modules."""
+"""Program that receives a signal, its first argument, while it imports its modules.
+
+It does not ignore the signal, as programs do that a script starts in the background.
+"""
 
 
 def signalled_at_import(number: signal.Signals, *arguments: str) -> tuple[int, str]:
