@@ -90,7 +90,7 @@ class Queries:
             raise error_from(reply)
 
     @property
-    def wait(self) -> bool:
+    def waiting(self) -> bool:
         """True if a query waits for its reply."""
         return bool(self._pending)
 

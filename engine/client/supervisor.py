@@ -202,7 +202,7 @@ class Supervisor:
         """
         while (remaining := self._deadline(session) - self._clock()) > 0:
             await anyio.sleep(min(remaining, self.limits.stall_timeout))
-            if self.queries.wait and self.queries.pinged_at is None:
+            if self.queries.waiting and self.queries.pinged_at is None:
                 serving.start_soon(self.queries.ping)
         if session.ready_at is None:
             session.failure = f"The model made no progress in loading for {self.limits.load_timeout:g} s."
