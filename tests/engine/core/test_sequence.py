@@ -86,17 +86,17 @@ def test_a_stop_token_ends_a_choice_and_is_named_but_not_part_of_it() -> None:
     sequence = make(stop_tokens=(ord("b"),), token_ids=True, sampling=Sampling(ignore_eos=True))
     accept(sequence, token("a"))
     accept(sequence, ENDS)
-    told = (TokenDetail(97, b"a"), TokenDetail(END, b""))
+    details = (TokenDetail(97, b"a"), TokenDetail(END, b""))
     last = TokenDetail(98, b"b")
-    assert accept(sequence, token("b")) == Finished(0, "a", FinishReason.STOP, 3, 0, told, ord("b"), last=last)
+    assert accept(sequence, token("b")) == Finished(0, "a", FinishReason.STOP, 3, 0, details, ord("b"), last=last)
 
 
 def test_an_end_token_is_neither_part_of_the_text_nor_named_as_its_stop() -> None:
     sequence = make(token_ids=True, show_special=True)
     accept(sequence, token("a"))
-    named, told = Token(END, b"<end>", ends=True), (TokenDetail(97, b"a"),)
+    named, details = Token(END, b"<end>", ends=True), (TokenDetail(97, b"a"),)
     last = TokenDetail(END, b"<end>")
-    assert accept(sequence, named) == Finished(0, "a", FinishReason.STOP, 2, 0, told, last=last)
+    assert accept(sequence, named) == Finished(0, "a", FinishReason.STOP, 2, 0, details, last=last)
 
 
 def test_an_end_token_that_is_a_stop_token_too_is_named() -> None:

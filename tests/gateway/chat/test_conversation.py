@@ -74,7 +74,7 @@ def test_reasoning_becomes_a_part_where_the_template_takes_it_so(content: str | 
 def test_a_template_may_read_what_a_tool_lacks() -> None:
     source = "{% for t in tools %}{{ t.function.description + t.function.parameters.properties | tojson }}{% endfor %}"
     assert text_from(source, tools=(Tool("now", None, {"type": "object"}),)) == "{}"
-    assert text_from(source, tools=(Tool("now", "Tells.", {"type": "object"}),)) == "Tells.{}"
+    assert text_from(source, tools=(Tool("now", "Time.", {"type": "object"}),)) == "Time.{}"
     assert text_from(source, tools=(replace(ADD, description=None),)) == '{"x": {"type": "integer"}}'
 
 
