@@ -123,14 +123,11 @@ def serve_cluster(settings: Settings) -> ExitCode:
     set_for_local_ray(os.environ)
     from gateway.cluster.health import DeploymentFailedError  # noqa: PLC0415
     from gateway.cluster.local import serve_locally  # noqa: PLC0415 - needs Ray
-    from gateway.cluster.split import ClusterSettingsError, replaced  # noqa: PLC0415
+    from gateway.cluster.split import ClusterSettingsError  # noqa: PLC0415
 
     try:
         anyio.run(check_stores, settings)
-        sockets = listen_all((settings.host, settings.port), None)  # Ray's proxy would find later that they are taken
-        port = sockets[0].getsockname()[1]
-        close(sockets)
-        serve_locally(replaced(settings, {"port": port}))
+        serve_locally(settings)
     except (ClusterSettingsError, StorageError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
     except ListenError as error:

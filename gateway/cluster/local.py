@@ -14,6 +14,7 @@ from ray.serve.config import HTTPOptions
 from gateway.cluster.application import application, parts_of
 from gateway.cluster.health import DeploymentFailedError, reason_in
 from gateway.cluster.split import check_room, replaced
+from gateway.server.listen import close, reserve
 from gateway.settings import Settings
 
 logger = logging.getLogger("gateway")
@@ -34,6 +35,7 @@ def serve_locally(settings: Settings) -> None:
     Raises:
         ClusterSettingsError: a setting has no effect in a cluster, or the machine has no room for the replicas.
         DeploymentFailedError: the replicas cannot start.
+        ListenError: the port cannot be listened on.
     """
     asked = threading.Event()
 
@@ -52,8 +54,11 @@ def serve_locally(settings: Settings) -> None:
     settings = replaced(settings, {"threads": threads})
     parts = parts_of(settings)
     app = application(settings, parts)
-    start_ray(max(cores, replicas * threads))  # more replicas than cores share them
+    # Ray's proxy opens the port at the end. Until then a process of Ray may have it, and a taken one goes unnoticed.
+    reserved = reserve(settings.host, settings.port)
+    settings = replaced(settings, {"port": reserved[0].getsockname()[1]})
     try:
+        start_ray(max(cores, replicas * threads))  # more replicas than cores share them
         room = ray.cluster_resources()
         check_room(parts.values(), settings.replicas, memory=room["memory"], gpus=room.get("GPU", 0))
         serve.start(proxy_location="HeadOnly", http_options=_http(settings))
@@ -68,6 +73,7 @@ def serve_locally(settings: Settings) -> None:
         serve.shutdown()
     finally:
         ray.shutdown()
+        close(reserved)
     logger.info("stopped")
 
 

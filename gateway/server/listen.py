@@ -76,6 +76,38 @@ def listen(host: str, port: int, others: Collection[str] = ()) -> list[socket.so
     Raises:
         OSError: This machine has no address of `host`, or one of them is in use.
     """
+    return _on_every_address(host, port, others, _listener)
+
+
+def reserve(host: str, port: int) -> list[socket.socket]:
+    """Keep a port of `host` from all programs but those of this user that share it (SO_REUSEPORT). May wait.
+
+    Args:
+        host: A name or an address.
+        port: 0 chooses a free port.
+
+    Returns:
+        Sockets that do not listen, so that clients reach only the program that does. One for each address.
+
+    Raises:
+        ListenError: The port cannot be listened on, or a program listens there.
+    """
+    try:
+        sockets = _on_every_address(host, port, (), _reserved)
+    except OSError as error:
+        raise ListenError(f"cannot listen on {host} port {port}: {reason(error)}") from error
+    if any(map(_answers, sockets)):
+        close(sockets)
+        raise ListenError(f"cannot listen on {host} port {port}: {os.strerror(errno.EADDRINUSE)}")
+    return sockets
+
+
+def _on_every_address(
+    host: str,
+    port: int,
+    others: Collection[str],
+    create: Callable[[socket.AddressFamily, tuple[str, int]], socket.socket],
+) -> list[socket.socket]:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except UnicodeError as error:
@@ -86,7 +118,7 @@ def listen(host: str, port: int, others: Collection[str] = ()) -> list[socket.so
         if address in others:
             continue
         try:
-            sock = socket.create_server((address, port), family=family, backlog=BACKLOG)
+            sock = create(family, (address, port))
         except OSError as error:
             if error.errno not in _NOT_HERE:
                 close(sockets)
@@ -94,12 +126,37 @@ def listen(host: str, port: int, others: Collection[str] = ()) -> list[socket.so
             missing = error
         else:
             port = sock.getsockname()[1]
-            if hasattr(socket, "TCP_DEFER_ACCEPT"):
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT)
             sockets.append(sock)
     if missing is not None and not sockets:
         raise missing
     return sockets
+
+
+def _listener(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
+    sock = socket.create_server(address, family=family, backlog=BACKLOG)
+    if hasattr(socket, "TCP_DEFER_ACCEPT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, DEFER_ACCEPT)
+    return sock
+
+
+def _reserved(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
+    sock = socket.socket(family)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family is socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        sock.bind(address)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def _answers(sock: socket.socket) -> bool:
+    """Return True if a program listens where this socket is bound. Such a program may share its port."""
+    with socket.socket(sock.family) as client:
+        client.settimeout(1)
+        return client.connect_ex(sock.getsockname()) != errno.ECONNREFUSED
 
 
 def close(sockets: list[socket.socket]) -> None:

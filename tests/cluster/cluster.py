@@ -21,6 +21,7 @@ from typing import Any
 
 from gateway.cluster.environment import LOCAL_RAY
 from gateway.cluster.ingress.app import INGRESS
+from gateway.server.listen import reserve
 
 GUARD = 100.0
 """Seconds after which a test gives up waiting. Never a part of an assertion."""
@@ -153,10 +154,10 @@ class Cluster:
 @contextmanager
 def running_cluster(log: Path, key: str, **settings: object) -> Iterator[Cluster]:
     """Run a cluster on a free port, for clients with an API key. Its log is in a file."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    (reserved,) = reserve("127.0.0.1", 0)
+    port = reserved.getsockname()[1]
     with (
+        reserved,
         log.open("wb") as errors,
         subprocess.Popen(
             [sys.executable, "-m", "tests.cluster.driver", str(port)],

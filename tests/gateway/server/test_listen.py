@@ -2,10 +2,12 @@
 
 import errno
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
-from gateway.server.listen import close, is_local, listen, listen_all, url
+from gateway.server.listen import ListenError, close, is_local, listen, listen_all, reserve, url
 
 
 def test_a_free_port_is_chosen_and_reported() -> None:
@@ -37,6 +39,40 @@ def test_an_address_that_two_names_have_is_listened_on_once() -> None:
     close(sockets)
     assert addresses.count("127.0.0.1") == 1
     assert len(set(addresses)) == len(addresses)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_reserved_port_is_left_to_the_program_that_shares_it(host: str) -> None:
+    (reserved,) = reserve(host, 0)
+    address = reserved.getsockname()[:2]
+    with pytest.raises(OSError, match="in use"):
+        listen(*address)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(address)
+    with sharing(reserved), pytest.raises(ListenError, match="Address already in use"):
+        reserve(*address)
+    reserved.close()
+    close(reserve(*address))  # also while the connections of the program that has ended are in TIME_WAIT
+
+
+@contextmanager
+def sharing(reserved: socket.socket) -> Iterator[None]:
+    """Listen on a reserved port, and have had one client."""
+    address = reserved.getsockname()
+    with socket.socket(reserved.family) as shared:
+        shared.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        shared.bind(address)
+        shared.listen()
+        with socket.create_connection(address[:2]), shared.accept()[0]:
+            pass
+        yield
+
+
+def test_a_port_that_another_program_has_cannot_be_reserved() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ListenError, match=f"127.0.0.1 port {port}: Address already in use"):
+            reserve("127.0.0.1", port)
 
 
 def test_an_ipv6_address_is_shown_in_brackets() -> None:
