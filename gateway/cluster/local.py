@@ -37,17 +37,6 @@ def serve_locally(settings: Settings) -> None:
         DeploymentFailedError: the replicas cannot start.
         ListenError: the port cannot be listened on.
     """
-    asked = threading.Event()
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        if asked.is_set():
-            logger.warning("%s: ending at once, which cuts the open requests", signal.Signals(number).name)
-            logging.shutdown()
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        logger.info("%s: stopping; the next one ends at once", signal.Signals(number).name)
-        asked.set()
-
     replicas = (settings.max_replicas or settings.replicas) * len(settings.served)
     cores = _processors()
     threads = settings.threads or max(1, cores // replicas)
@@ -62,8 +51,7 @@ def serve_locally(settings: Settings) -> None:
         room = ray.cluster_resources()
         check_room(parts.values(), settings.replicas, memory=room["memory"], gpus=room.get("GPU", 0))
         serve.start(proxy_location="HeadOnly", http_options=_http(settings))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, stop)
+        asked = _stop_on_signals()
         _deploy(app)
         scheme = "http" if settings.tls_certificate is None else "https"
         url = f"{scheme}://{settings.host}:{settings.port}"
@@ -75,6 +63,24 @@ def serve_locally(settings: Settings) -> None:
         ray.shutdown()
         close(reserved)
     logger.info("stopped")
+
+
+def _stop_on_signals() -> threading.Event:
+    """Return an event that the first signal sets. The second one ends the process at once."""
+    asked = threading.Event()
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        if asked.is_set():
+            logger.warning("%s: ending at once, which cuts the open requests", signal.Signals(number).name)
+            logging.shutdown()
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        logger.info("%s: stopping; the next one ends at once", signal.Signals(number).name)
+        asked.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return asked
 
 
 def _processors() -> int:
