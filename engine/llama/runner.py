@@ -203,7 +203,7 @@ class LlamaRunner(Runner):
 
     def _read(self, plan: StepPlan, seconds: float) -> StepResult:
         """Return the scores and draws of a computed plan."""
-        if plan.decode and not plan.drafted:
+        if not plan.drafted and (plan.decode or not any(chunk.score for chunk in plan.chunks)):
             return self._read_rows([chunk.sequence for chunk in plan.chunks if chunk.sample], seconds)
         scores, draws = [], []
         rows = sum([chunk.sample + len(chunk.scored) for chunk in plan.chunks]) + plan.drafted
@@ -214,7 +214,7 @@ class LlamaRunner(Runner):
             if chunk.draft:
                 draws.append(self._drawer.draws(chunk, list(islice(outputs, 1 + len(chunk.draft)))))
             elif chunk.sample:
-                draws.append((self._drawer.draw(chunk.sequence, next(outputs)),))
+                draws.append(tuple(self._drawer.draw([chunk.sequence], next(outputs))))
         return StepResult(Outcome.DONE, tuple(draws), seconds, tuple(scores), self._whole(rows))
 
     def _read_rows(self, sequences: list[Sequence], seconds: float) -> StepResult:

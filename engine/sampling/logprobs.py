@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from engine.sampling.candidates import Ids, Logits
-from engine.sampling.truncation import top_k
+from engine.sampling.candidates import Logits
+from engine.sampling.truncation.heads import LOWEST, floors_of_best
 
 LEAST = -9999.0
 """OpenAI's value for a token of almost no probability. JSON has no infinity."""
@@ -29,10 +29,9 @@ class LogProbs:
     def top(self, count: int) -> list[tuple[int, float]]:
         """Return the most probable tokens and their log-probabilities in descending order; the lowest ids of equal
         ones."""
-        best = top_k(self._logits, count) if count else ()
-        if not len(best):  # all logits are NaN
+        if not count:
             return []
-        floor = self._logits[best].min()
-        ids: Ids = np.flatnonzero(self._logits >= floor).astype(np.int32)
+        floor = max(floors_of_best(self._logits[np.newaxis], count)[0], LOWEST)
+        ids = np.flatnonzero(self._logits >= floor)  # none if all logits are NaN
         ids = ids[np.argsort(-self._logits[ids], kind="stable")][:count]
         return [(token, self.of(token)) for token in ids.tolist()]

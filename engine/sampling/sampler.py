@@ -1,4 +1,4 @@
-"""The sampler of one sequence: grammar and biases, penalties, then a token sampler."""
+"""The sampler of one sequence: grammar and biases, penalties, then a draw."""
 
 import math
 import random
@@ -13,15 +13,12 @@ import numpy as np
 from engine.request import Sampling
 from engine.sampling import penalties
 from engine.sampling.candidates import DrawError, Ids, Logits
+from engine.sampling.chain_sampling import ChainSampling
 from engine.sampling.constraint import Constraint
 from engine.sampling.penalties import Penalties
 from engine.sampling.resources import SamplerResources
-from engine.sampling.sampler_order import active_samplers
-from engine.sampling.token_samplers.chain_sampling import ChainSampling
-from engine.sampling.token_samplers.greedy import Greedy, is_greedy
-from engine.sampling.token_samplers.token_sampler import TokenSampler
-from engine.sampling.token_samplers.truncated_sampling import TruncatedSampling, can_truncate
-from engine.sampling.token_samplers.whole_sampling import WholeSampling
+from engine.sampling.sampler_order import active_samplers, is_greedy
+from engine.sampling.truncation.draws import draw, truncation_of
 
 _SEED_BITS = 32
 _STAND_IN_SEED = 0x5EED5EED
@@ -73,14 +70,31 @@ class SequenceSampler:
         with ExitStack() as owned:
             if leading:
                 self._penalties = owned.enter_context(closing(Penalties(leading, sampling, prompt, resources)))
-            self._token_sampler = owned.enter_context(
-                closing(_token_sampler(sampling, active[len(leading) :], seed, prompt, resources, keeps=keeps))
-            )
+            following, number = active[len(leading) :], _seed(seed)
+            self._greedy = is_greedy(sampling, following)
+            self.truncation = None if keeps or self._greedy else truncation_of(sampling, following, number)
+            self._chain: ChainSampling | None = None
+            if not (self._greedy or self.truncation):
+                self._chain = owned.enter_context(
+                    closing(ChainSampling(sampling, following, number, prompt, resources))
+                )
             self._owned = owned.pop_all()
-        self._greedy = isinstance(self._token_sampler, Greedy)
 
     def draw(self, logits: Logits, best: int) -> int:
-        """Return the next token. Waits for the grammar's mask.
+        """Return the next token. Waits for the grammar's mask. The arguments are as for `prepare`.
+
+        Raises:
+            DrawError: no token can be drawn.
+        """
+        best = self.prepare(logits, best)
+        token = draw(logits[np.newaxis], [best], [self.truncation])[0] if self.truncation else self.sample(logits, best)
+        self.accept(token)
+        return token
+
+    def prepare(self, logits: Logits, best: int) -> int:
+        """Apply the grammar, biases and penalties to the logits. Return the best token that may come next.
+
+        The draw comes next: by `truncation`, or by `sample`; then `accept`. Waits for the grammar's mask.
 
         Args:
             logits: one for each token of the vocabulary. They are changed in place.
@@ -89,32 +103,49 @@ class SequenceSampler:
         Raises:
             DrawError: no token can be drawn.
         """
-        token = self._token_sampler.sample(logits, self._best(logits, self._adjust(logits, best)))
-        if self._keeps:
-            self._kept = _only(token) if self._greedy else self._candidates.kept()
-        self._accept(token)
-        return token
+        return self._best(logits, self._adjust(logits, best))
 
-    def draw_from(self, ids: Ids, logits: Logits) -> int:
-        """Return the next token, drawn from the tokens with the highest logits. Only if these are enough.
+    def prepare_best(self, ids: Ids, logits: Logits) -> int:
+        """Prepare a draw from the tokens with the highest logits. Only if these are enough.
 
         Args:
-            ids: their ids, in any order.
-            logits: their logits.
+            ids: their ids.
+            logits: their logits. They are changed in place.
+
+        Returns:
+            The place of the best one that may come next.
 
         Raises:
             DrawError: no token can be drawn.
         """
-        order = ids.argsort()  # so that the same seed draws the same token as from a row of all logits
-        ids, logits = ids[order], logits[order]
         hidden = self._hidden()
         if hidden.tokens:
             logits[np.isin(ids, hidden.ids)] = -math.inf
         best = int(logits.argmax())
         if not math.isfinite(logits[best]):
             raise DrawError("the model gave no finite logits for what may be drawn")
+        return best
+
+    def sample(self, logits: Logits, best: int) -> int:
+        """Return a token where there is no `truncation`.
+
+        Raises:
+            DrawError: no token can be drawn.
+        """
+        token = self._chain.sample(logits) if self._chain else best
+        if self._keeps:
+            self._kept = self._candidates.kept() if self._chain else _only(token)
+        return token
+
+    def accept(self, token: int) -> None:
+        """Take a token as the next one of the text."""
         self._drawn += 1
-        return int(ids[self._token_sampler.sample(logits, best)])
+        if self._chain:
+            self._chain.accept(token)
+        if self._penalties:
+            self._penalties.accept(token)
+        if self._constraint:
+            self._constraint.accept(token)
 
     def allows(self, tokens: Sequence[int]) -> bool:
         """Return whether the next tokens may be these, whatever their logits. Waits for the grammar's mask.
@@ -129,7 +160,7 @@ class SequenceSampler:
     def force(self, token: int) -> None:
         """Take a token that `allows` has allowed, as if it had been drawn."""
         self._kept = _only(token)
-        self._accept(token)
+        self.accept(token)
 
     @property
     def takes_best_except(self) -> frozenset[int] | None:
@@ -149,14 +180,6 @@ class SequenceSampler:
     def close(self) -> None:
         """Free the samplers. Repeatable."""
         self._owned.close()
-
-    def _accept(self, token: int) -> None:
-        self._drawn += 1
-        self._token_sampler.accept(token)
-        if self._penalties:
-            self._penalties.accept(token)
-        if self._constraint:
-            self._constraint.accept(token)
 
     def _adjust(self, logits: Logits, best: int) -> int:
         """Apply the grammar, the biases and the penalties. Return the best token."""
@@ -225,23 +248,6 @@ class _Hidden(NamedTuple):
         """Return these tokens."""
         known = frozenset(tokens)
         return cls(known, _ids(known))
-
-
-def _token_sampler(
-    sampling: Sampling,
-    active: tuple[str, ...],
-    seed: int | None,
-    prompt: list[int],
-    resources: SamplerResources,
-    *,
-    keeps: bool,
-) -> TokenSampler:
-    if is_greedy(sampling, active):
-        return Greedy()
-    if can_truncate(sampling, active) and not keeps:
-        kind = TruncatedSampling if set(active) - {"temperature"} else WholeSampling
-        return kind(sampling, active, _seed(seed), resources)
-    return ChainSampling(sampling, active, _seed(seed), prompt, resources)
 
 
 def _seed(seed: int | None) -> int:

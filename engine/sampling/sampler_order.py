@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from engine.request import Sampling
 from engine.sampling import penalties
 
@@ -39,3 +41,12 @@ def active_samplers(sampling: Sampling) -> tuple[str, ...]:
     if sampling.mirostat:
         names = _WITH_MIROSTAT
     return tuple(name for name in names if _CHANGES[name](sampling))
+
+
+def is_greedy(sampling: Sampling, active: tuple[str, ...]) -> bool:
+    """Return whether the temperature is 0 and no sampler in `active` can change which token is the best."""
+    if np.float32(sampling.temperature) > 0 or "temperature" not in active:  # llama.cpp compares in single precision
+        return False
+    if MIROSTAT in active:
+        return True
+    return sampling.dynatemp_range <= 0 and not {"typ_p", "xtc", *penalties.NAMES} & set(active)

@@ -229,7 +229,7 @@ def test_only_the_step_thread_touches_the_context(monkeypatch: pytest.MonkeyPatc
     worker.start()
     while not isinstance(message := written.get(timeout=GUARD), Loaded):
         assert isinstance(message, Loading)
-    sampled, prompt = Sampling(temperature=1.0, ignore_eos=True), "Once upon a time there was a girl. " * 6
+    sampled, prompt = Sampling(typical_p=0.9, ignore_eos=True), "Once upon a time there was a girl. " * 6
     for key in range(1, 9):
         asked = GenerationRequest(id="r", prompts=(prompt,), n=2, max_tokens=20, sampling=sampled)
         worker.receive(Generate(key, asked))

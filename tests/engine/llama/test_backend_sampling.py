@@ -253,7 +253,7 @@ def test_an_exhausted_reasoning_budget_forces_the_end(
 def test_equal_logits_give_the_lowest_id() -> None:
     logits = np.array([[1, 3, 0, 3], [2, 0, -1, 1], [1, math.nan, 5, 1]], np.float32)
     ids = np.array([[9, 7, 8, 5], [6, 2, 3, 4], [1, 2, 3, 4]], np.int32)
-    assert [best for _, best, _ in outputs_of_best(ids, logits)] == [5, 6, -1]
+    assert outputs_of_best(ids, logits).best == [5, 6, -1]
 
 
 def test_the_best_tokens_have_the_highest_logits(runners: tuple[LlamaRunner, LlamaRunner]) -> None:

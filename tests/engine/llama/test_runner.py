@@ -745,7 +745,8 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 def test_every_llama_cpp_object_is_freed_once(model: LlamaModel, calls: Counter[str]) -> None:
     with LlamaRunner(model, config(context=256)) as runner:
-        closed, left = sequence(0, prompt(4), Sampling(repeat_penalty=1.1)), sequence(1, prompt(4), Sampling())
+        two, one = Sampling(repeat_penalty=1.1, typical_p=0.5), Sampling(typical_p=0.5)
+        closed, left = sequence(0, prompt(4), two), sequence(1, prompt(4), one)
         compute(runner, (closed, 4), (left, 4))
         runner.close(closed)
         runner.close(closed)

@@ -11,16 +11,17 @@ from typing import Any
 import llama_cpp
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from engine.request import Sampling
-from engine.sampling.candidates import Candidates, DrawError, Ids, Logits
+from engine.sampling.candidates import Candidates, DrawError, Logits
 from engine.sampling.chain import SamplerChain
 from engine.sampling.dry import DryTemplates
 from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler import SequenceSampler
 from engine.sampling.sampler_order import DEFAULT
-from engine.sampling.token_samplers import whole_sampling as module
+from engine.sampling.truncation.heads import Heads
+from engine.sampling.truncation.shares import Shares
+from engine.sampling.truncation.whole import FEW
 from tests.c_calls import count_calls
 from tests.engine.sampling.draws import next_token
 
@@ -161,106 +162,40 @@ def test_the_distribution_and_the_draws_are_llama_cpps(shape: dict[str, Any]) ->
         for step in range(draws):
             logits = make_logits(vocabulary, step % 5)
             expected, distribution = theirs.draw(logits)
-            if sampling.samplers != () or vocabulary <= module._FEW:  # a plain draw in two stages: see below
+            if sampling.samplers != () or vocabulary <= FEW:  # a draw from all tokens of a large one: test_whole.py
+                shares = shares_of(ours, logits)
                 assert next_token(ours, logits.copy()) == expected
-                assert_same(probabilities(candidates._array), distribution, sampling)
+                assert_same(shares or probabilities(candidates._array), distribution, sampling)
         ours.close()
         theirs.chain.close()
+
+
+def shares_of(sampler: SequenceSampler, logits: Logits) -> dict[int, float]:
+    """Return the probability of each candidate of the next draw, if it has no chain of llama.cpp's."""
+    if not (truncation := sampler.truncation):
+        return {}
+    logits = logits.copy()
+    tops = logits[[sampler.prepare(logits, int(logits.argmax()))]]
+    rows = logits[np.newaxis]
+    heads = (
+        truncation.find(rows, tops, [truncation])
+        if truncation.find
+        else Heads.above(rows, tops, -np.abs(rows.min(axis=1)))
+    )
+    weights = Shares(heads, np.array([truncation.temperature], np.float32)).weights
+    return {at: p for at, p in zip(heads.columns.tolist(), (weights / weights.sum()).tolist(), strict=True) if p > 0}
 
 
 def assert_same(got: dict[int, float], expected: dict[int, float], sampling: Sampling) -> None:
     """Check that two distributions are equal to rounding.
 
     llama.cpp sums the whole vocabulary's shares in single precision, where small ones are lost: its nucleus may end a
-    few tokens earlier or later than the exact one (`test_truncation.py`), a mass of 1e-4 at most.
+    few tokens earlier or later than the exact one (`truncation/test_draws.py`), a mass of 1e-4 at most.
     """
     border = sum(got.get(i, 0.0) + expected.get(i, 0.0) for i in got.keys() ^ expected.keys())
     assert border <= (1e-4 if sampling.top_p < 1 or sampling.typical_p < 1 else 0.0)
     both = got.keys() & expected.keys()
     assert [got[i] for i in both] == pytest.approx([expected[i] for i in both], rel=1e-4)
-
-
-class ScriptedCandidates(Candidates):
-    """A candidate set that draws a prepared block first, and keeps the candidates of each draw."""
-
-    def __init__(self, vocabulary: int, block: int) -> None:
-        super().__init__(vocabulary)
-        self.block = block
-        self.asked: list[tuple[Ids, Logits]] = []
-
-    def sample(self, chain: SamplerChain, ids: Ids, logits: Logits) -> int:
-        self.asked.append((ids, logits))
-        return int(ids[self.block]) if len(self.asked) == 1 else super().sample(chain, ids, logits)
-
-
-def softmax(logits: Logits) -> NDArray[np.float64]:
-    weights: NDArray[np.float64] = np.exp(logits.astype(np.float64) - logits.max())
-    weights /= weights.sum()
-    return weights
-
-
-@pytest.mark.parametrize("temperature", [0.2, 1.0, 1.7])
-def test_a_plain_draw_in_two_stages_has_the_probabilities_of_one(
-    temperature: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_LIKELY", 0)
-    sampling = Sampling(temperature=temperature)
-    logits = make_logits(LARGE, 3)
-    expected = softmax(logits / np.float32(temperature))
-    seen: list[int] = []
-    for block in range(-(-LARGE // module._BLOCK)):
-        candidates = ScriptedCandidates(LARGE, block)
-        sampler = make(sampling, prompt=[], candidates=candidates)
-        assert next_token(sampler, logits.copy()) // module._BLOCK == block
-        (starts, masses), (ids, inside) = candidates.asked
-        assert len(starts) == len(masses)
-        assert softmax(masses)[block] * softmax(inside) == pytest.approx(expected[ids], rel=1e-4)
-        seen += ids.tolist()
-        sampler.close()
-    assert seen == list(range(LARGE))
-
-
-def test_plain_draws_come_as_often_as_they_should() -> None:
-    logits = np.full(LARGE, -60.0, np.float32)
-    shares = {17: 0.5, 700: 0.3, 701: 0.15, LARGE - 1: 0.05}
-    for token, share in shares.items():
-        logits[token] = math.log(share)
-    sampler = make(Sampling(), 7, LARGE)
-    draws = 2000
-    counts = Counter(next_token(sampler, logits.copy()) for _ in range(draws))
-    sampler.close()
-    assert counts.keys() <= shares.keys()
-    square = sum((counts[token] - draws * share) ** 2 / (draws * share) for token, share in shares.items())
-    assert square < 16.3, "chi-square with 3 degrees of freedom, once in 1,000"
-
-
-@pytest.mark.parametrize("temperature", [1.0, 2.5])
-def test_plain_draws_take_unlikely_tokens_as_often_as_they_should(temperature: float) -> None:
-    depths = np.full(LARGE, 9.95)  # all below the floor, which is at the logarithm of their number
-    depths[LARGE // 2 :] = 11.0
-    depths[5] = 0.0
-    logits = (temperature * (30.0 - depths)).astype(np.float32)
-    weights = np.exp(-depths)
-    shares = np.array([1.0, weights[6 : LARGE // 2].sum() + 5 * weights[6], weights[LARGE // 2 :].sum()])
-    sampler = make(Sampling(temperature=temperature), 3, LARGE)
-    draws = 3000
-    tokens = np.array([next_token(sampler, logits.copy()) for _ in range(draws)])
-    sampler.close()
-    others = tokens[tokens != 5]
-    counts = np.array([draws - len(others), (others < LARGE // 2).sum(), (others >= LARGE // 2).sum()])
-    expected = draws * shares / shares.sum()
-    assert ((counts - expected) ** 2 / expected).sum() < 13.8, "chi-square with 2 degrees of freedom, once in 1,000"
-    assert len(set(others.tolist())) > len(others) * 0.9
-
-
-@pytest.mark.parametrize("vocabulary", [SMALL, LARGE])
-def test_a_plain_draw_of_a_small_vocabulary_is_llama_cpps(vocabulary: int) -> None:
-    ours, theirs = make(Sampling(temperature=0.8), 9, vocabulary), LlamaChain(Sampling(temperature=0.8), 9, vocabulary)
-    logits = make_logits(vocabulary, 1)
-    same = [next_token(ours, logits.copy()) == theirs.draw(logits)[0] for _ in range(30)]
-    assert all(same) or vocabulary > module._FEW
-    ours.close()
-    theirs.chain.close()
 
 
 @pytest.mark.parametrize("temperature", [1e-30, 1e-6, 1e30])
@@ -397,7 +332,7 @@ def test_samplers_are_freed_once(balance: Counter[str]) -> None:
     next_token(sampler, make_logits(SMALL, 0))
     sampler.close()
     sampler.close()
-    assert balance["llama_sampler_free"] == 2
+    assert balance["llama_sampler_free"] == 1
     with pytest.raises(ValueError, match="closed"):
         next_token(sampler, make_logits(SMALL, 0))
 
@@ -408,7 +343,7 @@ def test_samplers_are_freed_when_one_cannot_be_made(
 ) -> None:
     monkeypatch.setattr(llama_cpp, missing, lambda *_: ctypes.POINTER(llama_cpp.llama_sampler)())
     with pytest.raises(MemoryError):
-        make(Sampling(frequency_penalty=1.0))
+        make(Sampling(frequency_penalty=1.0, typical_p=0.5))
     assert balance["llama_sampler_free"] > 0
 
 

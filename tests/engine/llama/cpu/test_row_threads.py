@@ -22,6 +22,7 @@ SAMPLINGS = {
     "greedy": Sampling(temperature=0.0),
     "all tokens": Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0),
     "top_p": Sampling(top_p=0.9),
+    "min_p": Sampling(min_p=0.05, ignore_eos=True),
     "top_k": Sampling(top_k=7),
     "a bias": Sampling(temperature=0.0, logit_bias=((5, 3.0),)),
     "a penalty": Sampling(temperature=0.0, repeat_penalty=1.3),
@@ -82,7 +83,7 @@ def test_threads_draw_the_same_tokens_as_one(model: LlamaModel, sampling: Sampli
         sequences = [_sequence(at, sampling) for at in range(ROWS)]
         with closing(Drawer(model, threads)) as drawer:
             drawn.append([drawer.draw_rows(sequences, outputs_of(logits.copy())) for logits in steps])
-            best = [token for _, token, _ in drawer.outputs(outputs_of(steps[0]), ROWS)]
+            best = [output.best[0] for output in drawer.outputs(outputs_of(steps[0]), ROWS)]
             assert best == steps[0].argmax(axis=1).tolist()
     assert drawn[0] == drawn[1]
     assert [isinstance(draw, DrawFailure) for draw in drawn[1][2]] == [at == 5 for at in range(ROWS)]

@@ -1,29 +1,30 @@
 """Sampling by llama.cpp's samplers in any order, on all candidates."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import llama_cpp
-from typing_extensions import override
+import numpy as np
 
 from engine.request import Sampling
 from engine.sampling import penalties
-from engine.sampling.candidates import Logits
+from engine.sampling.candidates import Ids, Logits
 from engine.sampling.chain import SamplerChain
 from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler_order import MIROSTAT
-from engine.sampling.token_samplers.token_sampler import TokenSampler
-from engine.sampling.truncation import nonzero, possible
 
 if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_sampler_p
 
+_UNDERFLOW = 104.0
+"""In logits below the best; exp gives 0 there in single precision."""
 _MIROSTAT_TOKENS = 100
 """Most probable tokens from which Mirostat 1 estimates the shape of the distribution, as in llama.cpp."""
 
 
-class ChainSampling(TokenSampler):
-    """A chain of all samplers that have an effect."""
+class ChainSampling:
+    """Draws with a chain of all samplers that have an effect. Owns them and frees them once."""
 
     def __init__(
         self, sampling: Sampling, active: Iterable[str], seed: int, prompt: list[int], resources: SamplerResources
@@ -33,19 +34,32 @@ class ChainSampling(TokenSampler):
         self._needs_nonzero = "typ_p" in active
         self._chain = SamplerChain(_samplers(sampling, active, seed, prompt, resources))
 
-    @override
-    def sample(self, logits: Logits, best: int) -> int:
+    def sample(self, logits: Logits) -> int:
+        """Return a token by the logits of all of them.
+
+        Raises:
+            DrawError: no token can be drawn.
+        """
         # Some samplers of llama.cpp count impossible tokens, and its typ_p makes a NaN of a probability of 0.
-        ids = nonzero(logits) if self._needs_nonzero else possible(logits)
+        ids = _nonzero(logits) if self._needs_nonzero else _possible(logits)
         return self._candidates.sample(self._chain, ids, logits[ids])
 
-    @override
     def accept(self, token: int) -> None:
+        """Add a drawn token to the text that penalties look at."""
         self._chain.accept(token)
 
-    @override
     def close(self) -> None:
+        """Free the samplers. Repeatable."""
         self._chain.close()
+
+
+def _possible(logits: Logits) -> Ids:
+    return np.flatnonzero(logits > -math.inf).astype(np.int32)
+
+
+def _nonzero(logits: Logits) -> Ids:
+    """Return the tokens with a probability above 0 in single precision, relative to the best one."""
+    return np.flatnonzero(logits >= logits.max() - np.float32(_UNDERFLOW)).astype(np.int32)
 
 
 def _samplers(

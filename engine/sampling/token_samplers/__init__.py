@@ -1,1 +1,0 @@
-"""The last stage of a draw: from adjusted logits to one token."""
