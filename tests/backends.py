@@ -1,4 +1,4 @@
-"""Backends of asynchronous code."""
+"""Backends of asynchronous code, and of llama.cpp."""
 
 import pytest
 
@@ -6,6 +6,9 @@ from tests.repeat import thorough
 
 TRIO_FIRST = ("trio", pytest.param("asyncio", marks=thorough))
 """Trio, and asyncio only with `-m thorough`: for tests whose code waits by other code, which is tested on both."""
+
+GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
+"""Variables that list the GPUs of a process. Without any, llama.cpp computes on the CPU."""
 
 
 @pytest.fixture(name="anyio_backend", params=("trio", "asyncio"))

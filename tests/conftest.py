@@ -10,7 +10,7 @@ import pytest
 import trustme
 from hypothesis import HealthCheck, settings
 
-from tests.backends import TRIO_FIRST
+from tests.backends import GPUS, TRIO_FIRST
 from tests.prefork.forking import forked_processes
 from tests.program import Embedded, serving_embedded
 from tests.repeat import TIMES, further_cases, in_part, thorough
@@ -44,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if own or name == "LLAMA_API_KEY":
             del os.environ[name]
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
+    if "LLAMA_GATEWAY_TEST_GPU" not in os.environ:  # its last bits depend on the rows of a step
+        os.environ.update(dict.fromkeys(GPUS, ""))
     os.environ["OMP_WAIT_POLICY"] = "passive"  # spinning threads of llama.cpp are up to 100 times slower on busy cores
     if config.args_source is config.ArgsSource.TESTPATHS and (worker := os.environ.get("PYTEST_XDIST_WORKER")):
         config.args = _files(int(worker.removeprefix("gw")), int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))

@@ -24,6 +24,7 @@ from gateway.server.limits import ServerLimits
 from gateway.server.listen import listen
 from gateway.server.server import Server
 from gateway.serving.sources import EngineOnDemand
+from tests.backends import GPUS
 from tests.gateway.server.sockets import Answer, Client
 from tests.models import model_path
 from tests.program import engines_of
@@ -135,7 +136,11 @@ def used_gpu_bytes() -> int:
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="there is no nvidia-smi, and so no GPU to look at")
-async def test_unloading_returns_the_gpu_memory_of_the_process(tmp_path: Path) -> None:
+async def test_unloading_returns_the_gpu_memory_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in GPUS:
+        monkeypatch.delenv(name, raising=False)
     async with many_models(tmp_path) as served:
         before = used_gpu_bytes()
         await served.ask("a", 4)
