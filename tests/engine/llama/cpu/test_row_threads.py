@@ -17,7 +17,7 @@ from engine.request import GenerationRequest, Sampling
 from engine.sampling.candidates import Logits
 from tests.models import model_path
 
-ROWS = 13
+ROWS = 27
 SAMPLINGS = {
     "greedy": Sampling(temperature=0.0),
     "all tokens": Sampling(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0),
@@ -38,7 +38,7 @@ def model() -> Iterator[LlamaModel]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 8])
-@pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 100])
+@pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 100])
 def test_the_results_are_in_the_order_of_the_rows(count: int, rows: int) -> None:
     with closing(RowThreads(count)) as threads:
         for _ in range(3):
@@ -53,10 +53,10 @@ def test_parts_are_done_at_the_same_time() -> None:
         return [of.start]
 
     with closing(RowThreads(3)) as threads:
-        assert threads.map(work, 12) == [0, 4, 8]
+        assert threads.map(work, 24) == [0, 8, 16]
 
 
-@pytest.mark.parametrize("failing", [0, 4, 8])
+@pytest.mark.parametrize("failing", [0, 8, 16])
 def test_an_error_is_raised_after_the_other_parts_have_ended(failing: int) -> None:
     done = []
 
@@ -68,9 +68,9 @@ def test_an_error_is_raised_after_the_other_parts_have_ended(failing: int) -> No
 
     with closing(RowThreads(3)) as threads:
         with pytest.raises(ValueError, match=str(failing)):
-            threads.map(work, 12)
-        assert sorted(done) == sorted({0, 4, 8} - {failing})
-        assert threads.map(lambda of: [of.stop], 12) == [4, 8, 12]
+            threads.map(work, 24)
+        assert sorted(done) == sorted({0, 8, 16} - {failing})
+        assert threads.map(lambda of: [of.stop], 24) == [8, 16, 24]
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
