@@ -136,9 +136,7 @@ def used_gpu_bytes() -> int:
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="there is no nvidia-smi, and so no GPU to look at")
-async def test_unloading_returns_the_gpu_memory_of_the_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unloading_returns_the_gpu_memory_of_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in GPUS:
         monkeypatch.delenv(name, raising=False)
     async with many_models(tmp_path) as served:
