@@ -37,6 +37,12 @@ UNKNOWN: dict[str, dict[str, Any]] = {
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "a", "x": 1}]},
     "/tokenize": {"content": "a", "x": 1},
     "/v1/responses": {"input": "a", "tools": [{"type": "web_search"}]},
+    "/v1/messages": {
+        "model": "a",
+        "max_tokens": 1,
+        "messages": [{"role": "user", "content": "a"}],
+        "context_management": {"edits": [{"type": "compact_20260112"}]},
+    },
 }
 
 

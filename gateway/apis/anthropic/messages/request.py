@@ -15,6 +15,7 @@ from gateway.apis.anthropic.messages.blocks import (
     ToolUseBlockParam,
     read_messages,
 )
+from gateway.apis.anthropic.messages.context import ContextManagement
 from gateway.apis.anthropic.messages.thinking import EnabledThinking, ThinkingField, variables_of
 from gateway.apis.anthropic.messages.tools import (
     ChoiceField,
@@ -72,6 +73,7 @@ class PromptFields(RefusingFields):
     thinking: ThinkingField | None = None
     output_config: OutputConfig | None = None
     cache_control: CacheControl | None = None
+    context_management: ContextManagement | None = None
     thread: Any = Field(None, json_schema_extra={"type": "null"})
     speed: Literal["standard", "fast"] | None = None
     chat_template_kwargs: TemplateKwargs = Field(default_factory=dict)

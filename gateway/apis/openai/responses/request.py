@@ -151,6 +151,7 @@ class ResponseBody(
     stream_options: ResponseStreamOptions | None = None
     background: bool = False
     store: bool = True
+    client_metadata: dict[str, Any] | None = Field(None, description="Has no effect.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> "ResponseBody":

@@ -322,6 +322,48 @@ async def test_unknown_fields_are_refused_unless_the_client_names_a_beta() -> No
     assert (reply.status, reply.header("x-llama-gateway-ignored")) == (200, "messages.content.new")
 
 
+@pytest.mark.parametrize(
+    ("path", "fields"), [(PATH, BODY), (f"{PATH}/count_tokens", {"model": "tiny", "messages": BODY["messages"]})]
+)
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("keep", ["all", {"type": "all"}])
+async def test_an_edit_that_clears_no_thinking_is_accepted(
+    path: str, fields: dict[str, Any], strict: bool, keep: object
+) -> None:
+    managed = {"edits": [{"type": "clear_thinking_20251015", "keep": keep}]}
+    body = {**fields, "context_management": managed}
+    reply = await post(app_of(engine_of(), strict_fields=strict), path, body, anthropic_beta="context-management")
+    assert (reply.status, reply.header("x-llama-gateway-ignored")) == (200, None)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        {"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 3}},
+        {"type": "clear_thinking_20251015", "keep": {"type": "thinking_turns", "value": 1}},
+        {"type": "clear_thinking_20251015"},
+        {"type": "compact_20260112", "instructions": "Keep all names."},
+    ],
+)
+async def test_an_edit_that_this_server_does_not_make_is_reported(edit: dict[str, Any]) -> None:
+    place = f"context_management.edits.{edit['type']}"
+    body = {**BODY, "context_management": {"edits": [edit]}}
+    beta = {"anthropic_beta": "context-management"}
+    reply = await post(app_of(engine_of()), PATH, body, **beta)
+    assert (reply.status, reply.header("x-llama-gateway-ignored")) == (200, place)
+    reply = await post(app_of(engine_of(), strict_fields=True), PATH, body, **beta)
+    assert (reply.status, reply.json["error"]["message"]) == (400, f"Unknown field: {place!r}")
+    reply = await post(app_of(engine_of()), PATH, body)
+    assert reply.json["error"]["message"] == f"{place}: Extra inputs are not permitted"
+
+
+@pytest.mark.parametrize("edits", [{}, [{}], ["clear_thinking_20251015"], [{"type": "new"}] * 17])
+async def test_malformed_edits_are_refused(edits: object) -> None:
+    reply = await post(app_of(engine_of()), PATH, {**BODY, "context_management": {"edits": edits}})
+    assert reply.status == 400
+    assert reply.json["error"]["message"].startswith("context_management.edits")
+
+
 async def test_the_budget_of_thinking_reaches_the_engine() -> None:
     engine = engine_of(template=templates.THINKING)
     await post(app_of(engine), PATH, {**BODY, "thinking": {"type": "enabled", "budget_tokens": 5}})

@@ -346,6 +346,12 @@ async def test_a_history_cannot_be_larger_than_a_body_may_be() -> None:
     assert reply.json["error"]["code"] == "context_length_exceeded"
 
 
+async def test_the_metadata_of_a_client_is_accepted_also_by_a_strict_server() -> None:
+    fields = {"input": "Hi", "client_metadata": {"session_id": "1", "x-codex-turn-metadata": "{}"}}
+    reply = await post(app_of(chatting(answering("x")), strict_fields=True), PATH, fields)
+    assert (reply.status, reply.header("x-llama-gateway-ignored")) == (200, None)
+
+
 UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": {"id": "pmpt_1"}}, "prompt"),
     ({"context_management": [{"type": "compaction"}]}, "context_management"),
