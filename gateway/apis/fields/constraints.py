@@ -1,4 +1,4 @@
-"""Fields for structured output: those of OpenAI, llama.cpp and vLLM."""
+"""Fields for structured output: those of OpenAI, llama.cpp, vLLM and SGLang."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -123,6 +123,8 @@ class GrammarFields(Fields):
     guided_regex: GrammarSource | None = None
     guided_choice: Choices | None = None
     guided_grammar: GrammarSource | None = None
+    regex: GrammarSource | None = None
+    ebnf: GrammarSource | None = None
     structured_outputs: StructuredOutputs | None = None
 
     @property
@@ -207,6 +209,8 @@ _CONVERTERS: dict[str, Callable[[Any], Grammar | None]] = {
     "guided_regex": regex,
     "guided_choice": choice,
     "guided_grammar": grammar,
+    "regex": regex,
+    "ebnf": grammar,
     "structured_outputs": StructuredOutputs.constraint,
 }
 """Converters from each field of `GrammarFields` to a grammar. Of two that differ, the later one here is refused."""

@@ -63,6 +63,7 @@ def test_a_strict_schema_must_be_enforced_wholly() -> None:
         ({"structured_outputs": {"json_object": True}}, OBJECT),
         ({"json_schema": {}}, Grammar(GrammarKind.JSON_SCHEMA, "{}")),
         ({"guided_regex": r"\d+"}, Grammar(GrammarKind.REGEX, r"\d+")),
+        ({"regex": r"\d+"}, Grammar(GrammarKind.REGEX, r"\d+")),
         ({"structured_outputs": {"regex": r"\d+"}}, Grammar(GrammarKind.REGEX, r"\d+")),
         ({"guided_choice": ["a", "b"]}, Grammar(GrammarKind.LARK, 'start: "a" | "b"')),
         ({"structured_outputs": {"choice": ["a"]}}, Grammar(GrammarKind.LARK, 'start: "a"')),
@@ -70,6 +71,7 @@ def test_a_strict_schema_must_be_enforced_wholly() -> None:
         ({"grammar": '# a comment\n  root-1\t::= "a"'}, Grammar(GrammarKind.GBNF, '# a comment\n  root-1\t::= "a"')),
         ({"grammar": 'start: "a ::= b"'}, Grammar(GrammarKind.LARK, 'start: "a ::= b"')),
         ({"guided_grammar": "%llguidance {}\nstart: /a/"}, Grammar(GrammarKind.LARK, "%llguidance {}\nstart: /a/")),
+        ({"ebnf": 'root ::= "a"'}, Grammar(GrammarKind.GBNF, 'root ::= "a"')),
         ({"structured_outputs": {"grammar": 'root ::= "a"'}}, Grammar(GrammarKind.GBNF, 'root ::= "a"')),
     ],
 )
