@@ -41,6 +41,8 @@ HEALTH_PERIOD, HEALTH_TIMEOUT = 5.0, 10.0
 """Seconds between two health checks, and those that one may take."""
 SECRET_BYTES = 16
 """Bytes of the secret without which hashes of prompts cannot be guessed from prompts."""
+_OF_THE_PROXY = {"host": "host", "port": "port", "tls_certificate": "ssl_certfile", "tls_key": "ssl_keyfile"}
+"""Options of Ray's proxy for settings that have no effect in an application, by the names of the settings."""
 MOST_FORWARDED = 10_000
 """Requests that one ingress may have at the same time. The models' own limits are lower."""
 
@@ -57,10 +59,11 @@ def build(args: Mapping[str, Any]) -> serve.Application:
         ClusterSettingsError: a setting has no effect in a cluster.
     """
     settings = read_settings(["serve", *flags_of(args)], os.environ)
-    if settings.tls_certificate is not None:
-        raise ClusterSettingsError(
-            "--tls-certificate has no effect here: Ray's proxy has it, as ssl_certfile in http_options"
-        )
+    for name, option in _OF_THE_PROXY.items():
+        if name in settings.model_fields_set:
+            raise ClusterSettingsError(
+                f"--{name.replace('_', '-')} has no effect here: Ray's proxy has it, as {option} in http_options"
+            )
     return application(settings, parts_of(settings))
 
 

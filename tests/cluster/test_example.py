@@ -22,9 +22,18 @@ def test_the_configuration_of_the_example_is_valid(monkeypatch: pytest.MonkeyPat
     assert built is not None
 
 
-def test_a_certificate_that_the_proxy_of_ray_would_not_use_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "option"),
+    [
+        ("host", "127.0.0.1", "host"),
+        ("port", "8001", "port"),
+        ("tls-certificate", "server.pem", "ssl_certfile"),
+        ("tls-key", "server.key", "ssl_keyfile"),
+    ],
+)
+def test_a_setting_that_only_the_proxy_of_ray_has_is_refused(name: str, value: str, option: str) -> None:
     from gateway.cluster.application import build  # noqa: PLC0415 - needs Ray
     from gateway.cluster.split import ClusterSettingsError  # noqa: PLC0415 - beside it
 
-    with pytest.raises(ClusterSettingsError, match="--tls-certificate has no effect here"):
-        build({"tls-certificate": "server.pem"})
+    with pytest.raises(ClusterSettingsError, match=f"^--{name} has no effect here: .*, as {option} in http_options$"):
+        build({name: value})
