@@ -133,6 +133,7 @@ show "$url/responses/input_tokens" -d '{"input": "Hello!"}'
 show "$url/v1/embeddings" -d '{"input": ["hello", "goodbye"], "dimensions": 4}'
 show "$url/tokenize" -d '{"content": "17+25=42", "with_pieces": true}'
 show "$url/detokenize" -d '{"tokens": [49, 55, 43, 50, 53]}'
+show "$url/tokenizer_info"
 show "$url/apply-template" -d '{"messages": [{"role": "user", "content": "Hello!"}]}'
 
 # Re-ranking, in the shapes of Jina, TEI and Cohere. It needs a model with a classifier (Qwen3-Reranker); any

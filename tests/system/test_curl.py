@@ -257,4 +257,4 @@ def test_probabilities_after_the_samplers_sum_to_one(tiny: Curl) -> None:
 def test_a_text_is_tokenised_and_detokenised(tiny: Curl) -> None:
     tokens = tiny("/tokenize", "-d", '{"content": "17+25=42"}').json()["tokens"]
     body = orjson.dumps({"tokens": tokens}).decode()
-    assert tiny("/detokenize", "-d", body).json() == {"content": "17+25=42"}
+    assert tiny("/detokenize", "-d", body).json() == {"content": "17+25=42", "prompt": "17+25=42"}

@@ -19,6 +19,7 @@ from gateway.apis.llama_server.slots.actions import slot_actions_endpoints
 from gateway.apis.llama_server.slots.listing import slots_endpoints
 from gateway.apis.llama_server.streams import streams_endpoints
 from gateway.apis.llama_server.tokenize.endpoint import tokenize_endpoints
+from gateway.apis.llama_server.tokenize.tokenizer_info import tokenizer_info_endpoints
 from gateway.middleware.streams.resumable import ResumableStreams
 from gateway.serving.models import Models
 from gateway.serving.prefixes import HeldPrefixes
@@ -45,6 +46,7 @@ def llama_server_api(
         *native_embeddings_endpoints(models),
         *apply_template_endpoints(models),
         *tokenize_endpoints(models),
+        *tokenizer_info_endpoints(models),
         *health_endpoints(health),
         *slots_endpoints(models, options),
         *slot_actions_endpoints(models, options),

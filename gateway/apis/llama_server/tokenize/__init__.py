@@ -1,1 +1,1 @@
-"""llama-server's `/tokenize` and `/detokenize`."""
+"""llama-server's `/tokenize` and `/detokenize`, and vLLM's `/tokenizer_info`."""

@@ -20,9 +20,10 @@ class Tokens(JsonObject):
 
 
 class DetokenizedText(JsonObject):
-    """The text of the tokens."""
+    """The text of the tokens. `prompt` is vLLM's name for `content`."""
 
     content: str
+    prompt: str
 
 
 class TokensEncoder:
@@ -52,7 +53,8 @@ class TokensEncoder:
 
 def content(text: bytes) -> DetokenizedText:
     """Return the text of tokens. Invalid UTF-8 becomes U+FFFD."""
-    return {"content": text.decode(errors="replace")}
+    decoded = text.decode(errors="replace")
+    return {"content": decoded, "prompt": decoded}
 
 
 def _piece(data: bytes) -> str | list[int]:

@@ -14,7 +14,7 @@ MAX_TEXT = 2**20
 
 
 class TokenizeBody(Fields):
-    """The body of `POST /tokenize`. `prompt` is vLLM's name for `content`."""
+    """The body of `POST /tokenize`. `prompt` and `add_special_tokens` are vLLM's names."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [given("content"), given("prompt")]})
 
@@ -22,6 +22,7 @@ class TokenizeBody(Fields):
     content: str = Field("", max_length=MAX_TEXT)
     prompt: str = Field("", max_length=MAX_TEXT)
     add_special: bool = False
+    add_special_tokens: bool = Field(False, description="The same as `add_special`.")
     parse_special: bool = True
     with_pieces: bool = False
 

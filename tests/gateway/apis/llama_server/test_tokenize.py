@@ -25,6 +25,8 @@ pytestmark = pytest.mark.anyio
         ({"content": "a<c>"}, [97, CONTROL]),
         ({"content": "<c>", "parse_special": False}, [60, 99, 62]),
         ({"content": "a", "add_special": True}, [BOS, 97]),
+        ({"prompt": "a", "add_special_tokens": True}, [BOS, 97]),
+        ({"prompt": "a", "add_special_tokens": False}, [97]),
         (
             {"content": "aé", "with_pieces": True},
             [{"id": 97, "piece": "a"}, {"id": 195, "piece": [195]}, {"id": 169, "piece": [169]}],
@@ -56,7 +58,7 @@ async def test_exactly_one_text_is_tokenised(body: dict[str, Any], param: str) -
 )
 async def test_detokenize_returns_the_text_of_tokens(tokens: list[int], content: str) -> None:
     reply = await post(app_of(FakeEngine()), "/detokenize", {"tokens": tokens})
-    assert (reply.status, reply.json) == (200, {"content": content})
+    assert (reply.status, reply.json) == (200, {"content": content, "prompt": content})
 
 
 @pytest.mark.parametrize("tokens", [[512], [-1], ["a"], [True], "abc", None])
