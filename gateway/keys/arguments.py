@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from gateway.arguments import Parser
 from gateway.keys.key import Key, KeyLimits
@@ -68,6 +68,8 @@ def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     """
     parser = _parser()
     given = vars(parser.read(arguments))
+    if given["action"] is None:
+        parser.error(f"name an action: {', '.join(get_args(Action))}; --help describes them")
     store = given.pop("keys", None) or environment.get(VARIABLE)
     if not store:
         parser.error(f"name the store by --keys STORE, or by the variable {VARIABLE}")
@@ -97,7 +99,7 @@ def _parser() -> Parser:
         "used, 130 after Ctrl-C.",
         allow_abbrev=False,
     )
-    actions = parser.add_subparsers(dest="action", required=True, metavar="action")
+    actions = parser.add_subparsers(dest="action", metavar="action")
     add = _action(actions, "add", "add a key, and print its secret: it cannot be shown again", takes_key=False)
     add.add_argument("--name", type=_name, required=True, help="name of the key")
     _add_properties(add)

@@ -30,7 +30,7 @@ class Shares:
         """
         room = self._limit + free - self._total
         if room <= 0:
-            raise Busy(f"{self._limit} requests are waiting already; try again later", code="queue_full")
+            raise Busy(f"the queue is full (limit: {self._limit}); try again later", code="queue_full")
         own = self._waiting[client]
         if own >= _MOST_PER_ROOM * room:
             raise Busy(f"{own} requests of this client are waiting already; try again later", code="queue_full")

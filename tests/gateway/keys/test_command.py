@@ -259,13 +259,16 @@ def test_a_wrong_name_is_refused(capsys: pytest.CaptureFixture[str], name: str) 
     assert "a name has 1 to 100 printable characters" in complaint(capsys, "add", "--name", name)
 
 
-@pytest.mark.parametrize(
-    "arguments", [(), ("steal",), ("add",), ("revoke",), ("list", "--colour"), ("add", "--nam", "a")]
-)
+@pytest.mark.parametrize("arguments", [("steal",), ("add",), ("revoke",), ("list", "--colour"), ("add", "--nam", "a")])
 def test_incomplete_and_unknown_arguments_are_refused(
     capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]
 ) -> None:
     assert complaint(capsys, *arguments).startswith("llama-gateway keys")
+
+
+def test_a_call_without_an_action_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = "add, list, limits, rotate, revoke, usage; --help describes them"
+    assert complaint(capsys) == f"llama-gateway keys: name an action: {listed}"
 
 
 def test_the_store_is_named_by_a_flag_or_a_variable(capsys: pytest.CaptureFixture[str]) -> None:
