@@ -56,3 +56,8 @@ class LoadError(EngineError):
 
 class SlowReader(EngineError):
     """Client error: it read its text too slowly, and its request was cancelled."""
+
+
+def lacks_thread(error: RuntimeError) -> bool:
+    """Return True if no thread could be started, for which Python has no type, only a message."""
+    return str(error) == "can't start new thread"

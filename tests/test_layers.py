@@ -103,7 +103,7 @@ RULES: dict[str, set[str]] = {
         "starlette",
         "typing_extensions",
     },
-    "gateway.storage": {"gateway.storage", "anyio", "typing_extensions"},
+    "gateway.storage": {"gateway.storage", "engine.errors", "anyio", "typing_extensions"},
     "gateway.storage.postgres": {"gateway.storage", "anyio", "psycopg", "typing_extensions"},
     "gateway.arguments": {"typing_extensions"},
     "gateway.keys": {

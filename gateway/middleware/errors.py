@@ -15,7 +15,7 @@ import orjson
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
-from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable
+from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable, lacks_thread
 from gateway.middleware.request_id import current_request_id
 
 logger = logging.getLogger(__name__)
@@ -131,7 +131,7 @@ NO_THREAD = Problem(
     code="no_thread",
     headers=retry_after(1),
 )
-"""Problem at a limit of processes and threads. Python has only a message for it."""
+"""Problem at a limit of processes and threads."""
 
 
 ENGINE_ROWS: tuple[tuple[type[EngineError], str | None, int, str, Mapping[str, str]], ...] = (
@@ -160,7 +160,7 @@ def problem_for(error: Exception) -> Problem:
             return validation_problem(error)
         case JSONDecodeError():
             return Problem(status=400, message=f"The body is not valid JSON: {error}", code="invalid_json")
-        case RuntimeError() if str(error) == "can't start new thread":
+        case RuntimeError() if lacks_thread(error):
             return NO_THREAD
     return _internal_problem()
 

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol, TypeAlias, TypeVar
 
+from engine.errors import lacks_thread
+
 T = TypeVar("T")
 Value: TypeAlias = str | int | float | bytes | list[bytes] | list[str] | list[bool] | None
 """Value of a column. Lists are arrays, which only PostgreSQL has."""
 Rows: TypeAlias = list[tuple[Any, ...]]
 """Rows that a statement returned, in order."""
-
-_NO_THREAD = "can't start new thread"
 
 
 class StorageError(Exception):
@@ -19,13 +19,13 @@ class StorageError(Exception):
 
 @contextmanager
 def thread_needed() -> Iterator[None]:
-    """Raise `StorageError` where no thread can be started, for which Python has only its message."""
+    """Raise `StorageError` where no thread can be started."""
     try:
         yield
     except RuntimeError as error:
-        if str(error) != _NO_THREAD:
+        if not lacks_thread(error):
             raise
-        raise StorageError(_NO_THREAD) from error
+        raise StorageError(str(error)) from error
 
 
 class Execute(Protocol):
