@@ -75,9 +75,13 @@ async def open_spans() -> AsyncIterator[Spans]:
 async def _stop(provider: TracerProvider) -> None:
     """Shut the provider down in a thread that is left behind if a collector does not answer in time."""
     thread = threading.Thread(target=provider.shutdown, daemon=True)
-    thread.start()
-    with anyio.CancelScope(shield=True):
-        await anyio.to_thread.run_sync(thread.join, STOP_TIMEOUT)
+    try:
+        thread.start()
+        with anyio.CancelScope(shield=True):
+            await anyio.to_thread.run_sync(thread.join, STOP_TIMEOUT)
+    except RuntimeError as error:  # no thread can be started
+        logger.warning("the last spans could not be sent: %s", error)
+        return
     if thread.is_alive():
         logger.warning("the last spans could not be sent in time")
 

@@ -4,12 +4,13 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 
 import pytest
+from anyio import to_thread
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
 from gateway.keys.key import Key
 from gateway.middleware.exchange import Exchange
@@ -18,6 +19,7 @@ from gateway.tracing import exporter
 from gateway.tracing.opening import open_traces
 from tests.gateway.tracing.collector import Collector, collecting, values_of
 from tests.gateway.tracing.requests import PATH, Served, record_of
+from tests.threads import refuse_in_thread, refuse_thread
 
 pytestmark = pytest.mark.anyio
 
@@ -286,6 +288,20 @@ async def test_a_collector_that_does_not_answer_holds_up_the_stop_for_a_bounded_
         assert collector.spans == []
         released.set()
     assert [line.getMessage() for line in caplog.records] == ["the last spans could not be sent in time"]
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "refusing"), [(Thread, "start", refuse_thread), (to_thread, "run_sync", refuse_in_thread)]
+)
+async def test_a_stop_without_a_thread_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, place: object, name: str, refusing: object
+) -> None:
+    monkeypatch.setattr(exporter, "BatchSpanProcessor", SimpleSpanProcessor)  # it needs no thread, and leaves none
+    with monkeypatch.context() as full:
+        async with open_traces("on"):
+            full.setattr(place, name, refusing)
+    (line,) = caplog.records
+    assert line.getMessage() == "the last spans could not be sent: can't start new thread"
 
 
 async def test_a_collector_that_works_again_is_one_line(caplog: pytest.LogCaptureFixture) -> None:
