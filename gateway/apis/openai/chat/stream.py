@@ -30,8 +30,9 @@ class ChatChunks:
     """Encodes the events of a stream. Fields that are the same in every chunk are encoded only once.
 
     The first chunk of a choice has its role. The last one has its finish reason and no text, so that clients can join
-    the deltas between them. Choices begin in their order, because OpenAI's client takes the place of a choice among the
-    first chunks for its index.
+    the deltas between them. All choices begin first, in their order: OpenAI's client for Python takes the place of a
+    choice among the first chunks for its index, and the one for Java takes an answer for complete when each choice that
+    it has seen has ended.
     """
 
     def __init__(self, head: ChatHead, options: ChatOptions, prompt: ChatPrompt, ids: PromptIds) -> None:
@@ -49,15 +50,15 @@ class ChatChunks:
         self._options = options
         self._prompt_ids = b',"prompt_token_ids":' + orjson.dumps(ids[0]) if ids else b""
         self._choices = [_Choice(index, options, prompt) for index in range(options.n)]
-        self._begun = 0
+        self._begun = False
         self._ends: list[Finished] = []
 
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterator[bytes]:
         """Yield the chunks of all events. With `include_usage`, the usage follows the last choice."""
+        if not self._begun:
+            yield from self._begin()
         for event in events:
             choice = self._choices[event.choice]
-            if event.choice >= self._begun:
-                yield from self._begin(event.choice + 1)
             if isinstance(event, Text) and (progress := choice.running.read(event)) is not None:
                 yield from self._progress(choice, progress)
                 continue
@@ -72,11 +73,11 @@ class ChatChunks:
                 yield from choice.end(event)
                 yield from self._end(prompt_tokens) if len(self._ends) == len(self._choices) else (self._tail,)
 
-    def _begin(self, count: int) -> Iterator[bytes]:
-        """Yield the first chunks of the first `count` choices that have not begun."""
-        for choice in self._choices[self._begun : count]:
+    def _begin(self) -> Iterator[bytes]:
+        """Yield the first chunks of all choices."""
+        for choice in self._choices:
             yield from (self._head, *choice.begin(), self._prompt_ids, self._tail)
-        self._begun = count
+        self._begun = True
 
     def _progress(self, choice: "_Choice", progress: PromptProgress) -> Iterable[bytes]:
         if not self._options.return_progress:

@@ -153,6 +153,19 @@ async def test_ready_events_are_sent_together() -> None:
         ]
 
 
+async def test_all_choices_begin_before_one_of_them_ends() -> None:
+    """A choice that waits for a slot has begun, too. OpenAI's client for Java would fail at its first chunk."""
+
+    def script(generation: FakeGeneration) -> None:
+        for choice in range(3):
+            generation.put(Finished(choice, "a", FinishReason.STOP, 3, 1))
+
+    parts = [chunk["choices"][0] for chunk in await ask(script, n=3, stream=True)]
+    assert [part["index"] for part in parts[:3]] == [0, 1, 2]
+    assert all("role" in part["delta"] for part in parts[:3])
+    assert not any("role" in part["delta"] for part in parts[3:])
+
+
 async def test_choices_begin_in_their_order_whichever_has_text_first() -> None:
     def script(generation: FakeGeneration) -> None:
         for choice in (2, 1, 0):
