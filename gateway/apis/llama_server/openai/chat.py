@@ -11,7 +11,6 @@ from engine import GenerationRequest, PromptText, TokenRun
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import Call
 from gateway.apis.fields.nested import refusal
-from gateway.apis.fields.sampling import MAX_INT
 from gateway.apis.llama_server.completion.answer import NativeCompletion
 from gateway.apis.llama_server.completion.call import NativeOptions
 from gateway.apis.llama_server.completion.completion import NativeHead, completion
@@ -49,8 +48,6 @@ class LlamaChatBody(ChatBody, LimitFields):
     given.
     """
 
-    max_tokens: int | None = Field(None, ge=-1, le=MAX_INT)
-    max_completion_tokens: int | None = Field(None, ge=-1, le=MAX_INT, description="The same as `max_tokens`.")
     verbose: bool = Field(False, description="Adds `__verbose`: the answer as that of `/completion`.")
 
     @override

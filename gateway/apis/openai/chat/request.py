@@ -91,8 +91,8 @@ class ChatBody(
 
     model: str | None = None
     n: int = Field(1, ge=1, le=MAX_CHOICES)
-    max_tokens: int | None = Field(None, ge=0, le=MAX_INT)
-    max_completion_tokens: int | None = Field(None, ge=0, le=MAX_INT, description="The same as `max_tokens`.")
+    max_tokens: int | None = Field(None, ge=-1, le=MAX_INT, description="-1: no limit.")
+    max_completion_tokens: int | None = Field(None, ge=-1, le=MAX_INT, description="The same as `max_tokens`.")
     logprobs: bool = False
     top_logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS, description="Requires `logprobs`.")
     modalities: list[Literal["text", "audio"]] | None = Field(None, max_length=2, json_schema_extra={"const": ["text"]})
@@ -157,7 +157,7 @@ class ChatBody(
         limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
         return self.generation().replaced(
             n=self.n,
-            max_tokens=limit,
+            max_tokens=None if limit == -1 else limit,
             stream=self.stream,
             speculative=self.speculative if self.prediction is None else self.speculative is not False,
             prediction="" if self.prediction is None else joined(self.prediction.content),

@@ -76,6 +76,8 @@ def test_every_field_reaches_the_engine() -> None:
         ({"max_completion_tokens": 0}, 0),
         ({"max_tokens": 5, "max_completion_tokens": 5}, 5),
         ({"max_completion_tokens": None}, None),
+        ({"max_tokens": -1}, None),
+        ({"max_completion_tokens": -1}, None),
     ],
 )
 def test_max_tokens_and_max_completion_tokens_are_one_limit(fields: dict[str, Any], limit: int | None) -> None:
@@ -143,7 +145,7 @@ CALLED = [
 ]
 WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "both limits": ({"max_tokens": 5, "max_completion_tokens": 6}, "max_completion_tokens", "has another value"),
-    "a limit below 0": ({"max_completion_tokens": -1}, "max_completion_tokens", "greater than or equal to 0"),
+    "a limit below -1": ({"max_completion_tokens": -2}, "max_completion_tokens", "greater than or equal to -1"),
     "alternatives of nothing": ({"top_logprobs": 5}, "top_logprobs", "is allowed only where logprobs is true"),
     "many alternatives": ({"logprobs": True, "top_logprobs": 21}, "top_logprobs", "less than or equal to 20"),
     "logprobs as a number": ({"logprobs": 5}, "logprobs", "valid boolean"),
