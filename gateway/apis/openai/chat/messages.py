@@ -27,10 +27,13 @@ class ContentPart(TextPart):
     annotations: list[Any] = Field(default_factory=list, description=ADDED_BY_CLIENTS)
 
 
-ContentParts: TypeAlias = Annotated[list[ContentPart], Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)]
+OutputParts: TypeAlias = Annotated[list[ContentPart], Field(max_length=MAX_PARTS, fail_fast=True)]
+ContentParts: TypeAlias = Annotated[OutputParts, Field(min_length=1)]
 Content: TypeAlias = Annotated[
     ContentParts, BeforeValidator(as_parts("text"), json_schema_input_type=str | ContentParts)
 ]
+Output: TypeAlias = Annotated[OutputParts, BeforeValidator(as_parts("text"), json_schema_input_type=str | OutputParts)]
+"""The output of a tool. It may be empty: tools of MCP servers may return no parts."""
 
 
 def joined(content: Sequence[ContentPart]) -> str:
@@ -174,7 +177,7 @@ class ToolMessage(_MessageFields):
     """The output of a tool call."""
 
     role: Literal["tool"]
-    content: Content
+    content: Output
     tool_call_id: str
 
 

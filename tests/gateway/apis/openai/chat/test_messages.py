@@ -51,6 +51,12 @@ def test_calls_and_their_results_are_accepted() -> None:
     assert result == {"role": "tool", "content": "2", "tool_call_id": "call_1", "name": "add"}
 
 
+def test_the_output_of_a_tool_may_have_no_parts() -> None:
+    """LangChain sends it so for a tool of an MCP server that returns nothing."""
+    _, result = plain(CALLED, {"role": "tool", "tool_call_id": "call_1", "content": []})
+    assert result == {"role": "tool", "content": "", "tool_call_id": "call_1", "name": "add"}
+
+
 def test_arguments_may_be_an_object() -> None:
     given = {**CALL, "function": {"name": "add", "arguments": {"x": 1}}}
     assert plain({**CALLED, "tool_calls": [given]}) == plain(CALLED)
