@@ -46,7 +46,9 @@ class ChatChunks:
         """
         chunk_head: ChunkHead = {"id": head["id"], "object": "chat.completion.chunk", **head}
         self._head = b"data: " + orjson.dumps(chunk_head)[:-1] + b',"choices":'
-        self._tail = b',"usage":null}\n\n' if options.include_usage else b"}\n\n"
+        # llama-server has `usage` in the last chunk only, and some of its clients drop other chunks that have it
+        has_null = options.include_usage and not options.like_llama_server
+        self._tail = b',"usage":null}\n\n' if has_null else b"}\n\n"
         self._options = options
         self._prompt_ids = b',"prompt_token_ids":' + orjson.dumps(ids[0]) if ids else b""
         self._choices = [_Choice(index, options, prompt) for index in range(options.n)]

@@ -28,7 +28,9 @@ class CompletionChunks:
             ids: the prompts' token ids if the request asks for them.
         """
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
-        self._tail = b',"usage":null}\n\n' if options.include_usage else b"}\n\n"
+        # llama-server has `usage` in the last chunk only, and some of its clients drop other chunks that have it
+        has_null = options.include_usage and not options.like_llama_server
+        self._tail = b',"usage":null}\n\n' if has_null else b"}\n\n"
         self._options = options
         self._ids = ids
         self._logprobs: defaultdict[int, LegacyLogprobsEncoder] = defaultdict(LegacyLogprobsEncoder)

@@ -87,6 +87,18 @@ async def test_verbose_answers_are_the_answers_of_completion() -> None:
     assert verbose["generation_settings"]["temperature"] == 1.0
 
 
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+async def test_only_the_last_chunk_has_the_usage_field(path: str) -> None:
+    """Strands drops the chunks of llama-server that have it."""
+    body = {"prompt": "a"} if path == "/v1/completions" else CHAT
+    app = app_of(chatting(), answers_like="llama-server")
+    *others, last = events_of(
+        await post(app, path, {**body, "stream": True, "stream_options": {"include_usage": True}})
+    )
+    assert last["usage"]["completion_tokens"] == 3
+    assert not any("usage" in chunk for chunk in others)
+
+
 def progressing(generation: FakeGeneration) -> None:
     generation.put(
         Text(0, "", progress=PromptProgress(4, 1, 1, 0.0)),
