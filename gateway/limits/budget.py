@@ -24,7 +24,9 @@ def month(time: float) -> tuple[float, float]:
 class Budget:
     """Tokens of the current period: charged, and reserved for open requests.
 
-    A request is charged in the period in which it ends, which is also the period of its row in the usage store.
+    A request is charged in the period in which it ends, which is also the period of its row in the usage store. A clock
+    that is set back into the period before changes nothing. One that is set back further was wrong: the charges of the
+    time that it showed are forgotten, because that period may not begin for years.
     """
 
     def __init__(self, period: Period) -> None:
@@ -50,6 +52,7 @@ class Budget:
         self._charged = self._charged_at(time) + tokens
 
     def _charged_at(self, time: float) -> int:
-        if time >= self._ends_at:
-            self._charged, self._ends_at = 0, self._period(time)[1]
+        end = self._period(time)[1]
+        if not end <= self._ends_at <= self._period(end)[1]:
+            self._charged, self._ends_at = 0, end
         return self._charged

@@ -50,7 +50,8 @@ SCHEMA = (
             + make_interval(months => p_months)) * 1000000)::BIGINT
     $$""",
     # Lock a ledger, begin new periods, and expire leases. Expired rows are kept for a day, for gateways that return.
-    # Settled ones are kept for a minute, for requests that run again because their responses were lost.
+    # Settled ones are kept for a minute, for requests that run again because their responses were lost. A clock that
+    # was set back must not stop the rates until it has caught up.
     """CREATE OR REPLACE FUNCTION limits_lock(p_key TEXT, p_time BIGINT) RETURNS BIGINT LANGUAGE plpgsql AS $$
     DECLARE
         t BIGINT;
@@ -63,9 +64,12 @@ SCHEMA = (
         END IF;
         t := limits_time(p_time);
         d := t - mod(t, 86400000000);
-        UPDATE limit_ledgers SET day = d, day_tokens = 0 WHERE key_id = p_key AND day < d;
+        UPDATE limit_ledgers SET day = d, day_tokens = 0
+            WHERE key_id = p_key AND day NOT BETWEEN d AND d + 86400000000;
         UPDATE limit_ledgers SET month = limits_month(t, 0), month_tokens = 0
-            WHERE key_id = p_key AND month < limits_month(t, 0);
+            WHERE key_id = p_key AND month NOT BETWEEN limits_month(t, 0) AND limits_month(t, 1);
+        UPDATE limit_ledgers SET requests_at = least(requests_at, t), tokens_at = least(tokens_at, t)
+            WHERE key_id = p_key AND greatest(requests_at, tokens_at) > t;
         WITH expired AS (
             UPDATE limit_reservations SET ended_at = t, keep_until = t + 86400000000
             WHERE key_id = p_key AND ended_at IS NULL AND expires_at <= t RETURNING *

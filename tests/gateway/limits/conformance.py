@@ -285,6 +285,38 @@ async def a_month_is_one_of_the_calendar(bench: Bench) -> None:
     await bench.use(key, 100)
 
 
+async def rates_refill_after_the_clock_was_set_back(bench: Bench) -> None:
+    key = key_with(requests_per_minute=3, tokens_per_minute=30)
+    for _ in range(3):
+        await bench.use(key, 10, prompt_tokens=10)
+    bench.clock.step(-3600)
+    assert (await bench.refusal(key, 10)).param == "requests_per_minute"
+    bench.clock.advance(20)
+    await bench.use(key, 10)
+
+
+async def charges_of_days_to_come_are_forgotten_when_the_clock_is_set_back(bench: Bench) -> None:
+    """Otherwise the key would have no new budget until then."""
+    key = key_with(tokens_per_day=100, tokens_per_month=200)
+    bench.clock.step(400 * DAY)
+    await bench.use(key, 100, prompt_tokens=100)
+    bench.clock.step(-400 * DAY)
+    await bench.use(key, 100, prompt_tokens=100)
+    assert await bench.left(key, 200) == 100
+    assert await bench.left(key, 300, "tokens_per_month") == 200
+
+
+async def a_clock_that_is_set_back_over_midnight_changes_no_budget(bench: Bench) -> None:
+    key = key_with(tokens_per_day=100)
+    bench.clock.step(DAY)
+    await bench.use(key, 60, prompt_tokens=60)
+    for seconds in (-3600, 3600):
+        bench.clock.step(seconds)
+        assert await bench.left(key, 100) == 40
+    bench.clock.step(DAY)
+    await bench.use(key, 100)
+
+
 CASES: tuple[Case, ...] = (
     a_caller_without_a_key_has_no_limits,
     a_key_without_limits_is_never_refused,
@@ -311,4 +343,7 @@ CASES: tuple[Case, ...] = (
     tokens_of_a_request_that_outlives_the_refill_are_not_given_back_twice,
     tokens_that_have_been_refilled_are_not_given_back_from_those_of_others,
     a_month_is_one_of_the_calendar,
+    rates_refill_after_the_clock_was_set_back,
+    charges_of_days_to_come_are_forgotten_when_the_clock_is_set_back,
+    a_clock_that_is_set_back_over_midnight_changes_no_budget,
 )

@@ -112,24 +112,14 @@ async def test_use_that_a_ledger_has_counted_is_not_restored(url: str) -> None:
         assert total(url) == (5, 0, 0)
 
 
-async def test_time_that_comes_twice_refills_nothing_twice(url: str) -> None:
-    """The clock of a database may be set back."""
-    key = key_with(requests_per_minute=2, tokens_per_minute=60)
-    async with benches(url) as (bench,):
-        await bench.use(key, 30, prompt_tokens=30)
-        bench.clock.advance(-30)
-        await bench.use(key, 30, prompt_tokens=30)
-        bench.clock.advance(30)
-        assert (await bench.refusal(key)).headers["retry-after"] == "30"
-        assert (await bench.refusal(key_with(tokens_per_minute=60), 1)).headers["retry-after"] == "1"
-
-
 async def test_a_clock_that_goes_back_makes_no_wait_longer(url: str) -> None:
     key = key_with(requests_per_minute=1)
     async with benches(url) as (bench,):
         await bench.use(key, 0)
-        bench.clock.advance(-3600)
+        bench.clock.step(-3600)
         assert (await bench.refusal(key)).headers["retry-after"] == "60"
+        bench.clock.advance(60)
+        await bench.use(key, 0)
 
 
 async def test_a_ledger_is_changed_by_one_gateway_at_a_time(url: str) -> None:

@@ -26,6 +26,10 @@ class VirtualClock:
         self.time += seconds
         self.tick += round(seconds * NANOSECONDS)
 
+    def step(self, seconds: float) -> None:
+        """Set the time, back if negative, as the system's clock may be. No time passes."""
+        self.time += seconds
+
 
 def key_with(key_id: str = "key_1", **limits: int) -> Key:
     return Key(id=key_id, name=key_id, limits=KeyLimits(**limits))
