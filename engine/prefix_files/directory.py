@@ -22,6 +22,8 @@ _NAME = re.compile(rf"[0-9a-f]{{40}}\.(prefix|checkpoint)(-\d+-\d+\{_UNFINISHED}
 """Names of prefix files: see `file_for`. The directory may be one with other files, which must not be removed."""
 _ABANDONED = 3600.0
 """Seconds after which an unfinished file is one of an engine that was killed."""
+_AHEAD = 3600.0
+"""Seconds by which the time of a file may be ahead of the clock. One further ahead is of a clock that was wrong."""
 
 
 class PrefixDirectory:
@@ -148,15 +150,20 @@ class PrefixDirectory:
 
 
 def _by_use(*folders: Path) -> dict[Path, int]:
-    """Return the sizes of all prefix files of these folders, the least recently used first. Remove abandoned ones."""
+    """Return the sizes of all prefix files of these folders, the least recently used first. Remove abandoned ones.
+
+    Files of times to come are the first ones, because they would outlive all others until then.
+    """
     found: list[tuple[float, Path, int]] = []
+    now = time.time()
     files = (path for folder in folders if folder.is_dir() for path in folder.iterdir() if _NAME.fullmatch(path.name))
     for path in files:
         with suppress(FileNotFoundError):
             status = path.lstat()
+            used = status.st_mtime if status.st_mtime < now + _AHEAD else 0.0
             if path.suffix != _UNFINISHED:
-                found.append((status.st_mtime, path, status.st_size))
-            elif status.st_mtime < time.time() - _ABANDONED:
+                found.append((used, path, status.st_size))
+            elif used < now - _ABANDONED:
                 path.unlink()
     return {path: size for _, path, size in sorted(found)}
 

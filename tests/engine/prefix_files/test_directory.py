@@ -164,6 +164,20 @@ def test_the_least_recently_used_files_of_all_models_go_first(tmp_path: Path) ->
     assert sum(path.stat().st_size for path in files_of(tmp_path)) <= 3 * each
 
 
+def test_files_that_a_wrong_clock_left_go_before_all_others(tmp_path: Path) -> None:
+    """They are of a year to come, and would otherwise outlive every file that is written until then."""
+    for at in range(3):
+        directory(tmp_path).write(prefix_file(at), state())
+    [path] = tmp_path.glob(f"*/{prefix_file(2).name}")
+    unfinished = path.with_name(f"{path.name}-1-0.unfinished")
+    unfinished.write_bytes(b"half")
+    for left in (path, unfinished):
+        os.utime(left, (2**33, 2**33))
+    _, removed = directory(tmp_path, budget=3 * path.stat().st_size).write(prefix_file(3), state())
+    assert removed == [prefix_file(2).name]
+    assert unfinished not in files_of(tmp_path)
+
+
 def test_a_file_larger_than_the_budget_is_not_written(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="may hold"):
         directory(tmp_path, budget=SIZE - 1).write(prefix_file(), state())
