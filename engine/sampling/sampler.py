@@ -18,7 +18,7 @@ from engine.sampling.constraint import Constraint
 from engine.sampling.penalties import Penalties
 from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler_order import active_samplers, is_greedy
-from engine.sampling.truncation.draws import draw, truncation_of
+from engine.sampling.truncation.draws import Truncation, draw, truncation_of
 
 _SEED_BITS = 32
 _STAND_IN_SEED = 0x5EED5EED
@@ -27,6 +27,9 @@ _STAND_IN_SEED = 0x5EED5EED
 
 class SequenceSampler:
     """Draws the tokens of one sequence. Owns its samplers in llama.cpp and frees them once."""
+
+    truncation: Truncation | None
+    """How a token is drawn from the prepared logits; None if `sample` does it."""
 
     def __init__(
         self,
