@@ -13,6 +13,7 @@ from starlette.types import Message
 from gateway.middleware.caller import Caller, Closing
 from gateway.middleware.conventions import Conventions
 from gateway.middleware.errors import Problem, RefusedError
+from gateway.middleware.streams.blocks import BLOCK
 from gateway.middleware.streams.sse import EventStream, Framing, NextEvents
 
 MOST_BYTES = 4 * 2**20
@@ -83,7 +84,9 @@ class KeptStream:
         self.scope.cancel()
 
     async def read(self, start: int) -> bytes:
-        """Wait for bytes from a position on, and return all. Empty at the end.
+        """Wait for bytes from a position on, and return all, or a `BLOCK` and the rest of its last event.
+
+        A slow reader holds several copies of what it gets at once. Empty at the end.
 
         Raises:
             RefusedError: They were dropped.
@@ -91,7 +94,9 @@ class KeptStream:
         while start >= self.size and not self.ended_at:
             await self._news.wait()
         self.check(start)
-        return bytes(self._bytes[start - self.dropped :])
+        begin, mark = start - self.dropped, self.framing.event_end
+        end = self._bytes.find(mark, begin + BLOCK)
+        return bytes(self._bytes[begin : end + len(mark) if end >= 0 else None])
 
     def reader(self, caller: Caller, start: int = 0) -> EventStream:
         """Return a response with the bytes from a position on, as they come, for a caller that reads to the end.
