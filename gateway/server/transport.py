@@ -48,6 +48,7 @@ class Transport:
         self._write_timeout = write_timeout
         self._clock = clock
         self._unsent = bytearray()
+        self._flushed = 0  # bytes that were unsent before
         self._flushing = anyio.Lock(fast_acquire=True)
         self._sends = 0
         self.closed = False
@@ -151,16 +152,18 @@ class Transport:
         try:
             with contextlib.suppress(anyio.ClosedResourceError):
                 while self._unsent and not self.closed:
-                    left = max(len(self._unsent) - SENT_IN_TIME, 0)
-                    await Patience(self._write_timeout, self._clock).wait(partial(self._write_down_to, left))
+                    goal = self._flushed + min(len(self._unsent), SENT_IN_TIME)
+                    await Patience(self._write_timeout, self._clock).wait(partial(self._flush_up_to, goal))
         except PatienceError as error:
             raise StalledError from error
 
-    async def _write_down_to(self, left: int) -> None:
+    async def _flush_up_to(self, goal: int) -> None:
         async with self._flushing:
-            while len(self._unsent) > left and not self.closed:
+            while self._flushed < goal and not self.closed:
                 await anyio.wait_writable(self._sock)
-                del self._unsent[: self._pass_on(self._unsent)]
+                taken = self._pass_on(self._unsent)
+                del self._unsent[:taken]
+                self._flushed += taken
 
     async def _yield_now_and_then(self) -> None:
         self._sends += 1

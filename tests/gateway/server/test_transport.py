@@ -84,6 +84,24 @@ async def test_a_peer_that_goes_on_reading_has_time_for_a_large_send(
     assert received == MUCH
 
 
+async def test_a_sender_has_time_for_the_bytes_of_another_one(sockets: tuple[socket.socket, socket.socket]) -> None:
+    """A task that sends what the kernel left of an event, and that of the next events."""
+    ours, peer = sockets
+    now, timeout = 0.0, 0.001
+    transport = Transport(ours, timeout, lambda: now)
+    transport.offer(MUCH[:SENT_IN_TIME])
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(transport.send, b"")
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(transport.send, MUCH[SENT_IN_TIME:])
+            received = b""
+            while len(received) < len(MUCH):
+                received += await drain(peer, min(2 * SENT_IN_TIME, len(MUCH) - len(received)))
+                now += 0.6 * timeout
+    assert received == MUCH
+
+
 async def test_a_cancelled_send_still_delivers_all_its_bytes(sockets: tuple[socket.socket, socket.socket]) -> None:
     ours, peer = sockets
     transport = Transport(ours, 5)
