@@ -113,7 +113,11 @@ async def test_ready_events_are_sent_together() -> None:
     reader = Reader()
     await reader.run(EventStream(script))
     assert reader.messages[0]["status"] == 200
-    assert dict(reader.messages[0]["headers"])[b"content-type"] == b"text/event-stream; charset=utf-8"
+    assert dict(reader.messages[0]["headers"]) == {
+        b"content-type": b"text/event-stream; charset=utf-8",
+        b"cache-control": b"no-cache",
+        b"x-accel-buffering": b"no",
+    }
     assert reader.bodies == [b"data: 1\n\ndata: 2\n\n", b"data: 3\n\n", b"data: [DONE]\n\n"]
     assert reader.complete
     assert script.left
@@ -368,6 +372,49 @@ async def test_an_event_that_a_block_has_cut_is_sent_whole_before_the_error_even
     first, last, end = b"".join(reader.bodies).split(b"\n\n")
     assert first == b"".join(event).removesuffix(b"\n\n")
     assert (last.startswith(b'data: {"error"'), end) == (True, b"")
+
+
+async def test_no_event_begins_before_the_error_event_of_a_cancelled_stream() -> None:
+    """It would be encoded after the error, and so have a wrong number."""
+    closing = Closing()
+    reader = Reader(closing)
+
+    async def send(message: Message) -> None:
+        await reader.send(message)
+        if len(reader.bodies) == 1:
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as tasks:
+        stream = EventStream(Script([bytes(BLOCK) + b"\n\n", b"data: 2\n\n"]))
+        tasks.start_soon(stream, reader.scope, reader.receive, send)
+        await anyio.wait_all_tasks_blocked()
+        closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
+        tasks.cancel_scope.cancel()
+    assert reader.bodies[-1].startswith(b'data: {"error"')
+
+
+async def test_the_error_event_of_a_cancelled_stream_may_wait_for_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.middleware.streams.sse.FINAL_EVENT_TIMEOUT", 1000.0)
+    closing = Closing()
+    reader = Reader(closing)
+    reads = anyio.Event()
+
+    async def send(message: Message) -> None:
+        if closing.error is not None:
+            await reads.wait()
+        await reader.send(message)
+
+    async def read() -> None:
+        await anyio.wait_all_tasks_blocked()
+        reads.set()
+
+    async with anyio.create_task_group() as client, anyio.create_task_group() as tasks:
+        tasks.start_soon(EventStream(Script([b"data: 1\n\n"], forever)), reader.scope, reader.receive, send)
+        await anyio.wait_all_tasks_blocked()
+        closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
+        tasks.cancel_scope.cancel()
+        client.start_soon(read)
+    assert reader.complete
 
 
 async def test_a_cancel_before_the_head_sends_no_bytes() -> None:
