@@ -55,13 +55,12 @@ class KeptStream:
         return self.dropped + len(self._bytes)
 
     async def send(self, message: Message) -> None:
-        """Add the body of an ASGI message."""
-        if message["type"] == "http.response.body":
-            self._bytes += message.get("body", b"")
-            if (surplus := len(self._bytes) - MOST_BYTES) > 0:
-                del self._bytes[:surplus]
-                self.dropped += surplus
-            self._notify()
+        """Add the body of an ASGI message, if it has one."""
+        self._bytes += message.get("body", b"")
+        if (surplus := len(self._bytes) - MOST_BYTES) > 0:
+            del self._bytes[:surplus]
+            self.dropped += surplus
+        self._notify()
 
     def check(self, start: int) -> None:
         """Check that the bytes from a position on are still there.
@@ -79,8 +78,7 @@ class KeptStream:
 
     def stop(self, closing: Closing) -> None:
         """End the work early, for a reason, or if it has ended, the time for which its bytes are kept."""
-        if not self.ended_at:
-            self.closing.set(closing)
+        self.closing.set(closing)
         self.scope.cancel()
 
     async def read(self, start: int) -> bytes:

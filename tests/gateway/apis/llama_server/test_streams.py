@@ -258,6 +258,17 @@ async def test_a_kept_stream_sends_nothing_to_the_connection_of_its_request() ->
     assert events.sinks == []
 
 
+async def test_a_stream_keeps_only_its_last_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_stream, "MOST_BYTES", 4)
+    stream = KeptStream("owner", NAME, Closing(), EVENTS, OPENAI)
+    for body in (b"abcd", b"ef"):
+        await stream.send({"type": "http.response.body", "body": body})
+    assert (stream.size, await stream.read(2)) == (6, b"cdef")
+    with pytest.raises(RefusedError) as lost:
+        await stream.read(1)
+    assert (lost.value.problem.code, lost.value.problem.param) == ("offset_lost", "from")
+
+
 async def test_a_reader_gets_kept_bytes_in_blocks_of_whole_events() -> None:
     stream, client = KeptStream("owner", NAME, Closing(), EVENTS, OPENAI), Caller(request_id="r")
     event = b"data: " + b"x" * 1000 + b"\n\n"
