@@ -1,5 +1,6 @@
 """The transport: sends without waiting while the kernel's buffer has room, else within a time limit."""
 
+import contextlib
 import socket
 from collections.abc import Iterator
 
@@ -121,6 +122,21 @@ async def test_a_peer_that_does_not_read_is_given_up(sockets: tuple[socket.socke
         await transport.send(MUCH)
 
 
+async def test_a_full_kernel_gets_the_bytes_of_an_offer_later(sockets: tuple[socket.socket, socket.socket]) -> None:
+    ours, peer = sockets
+    transport = Transport(ours, 5)
+    filled = 0
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            filled += ours.send(bytes(4096))
+    transport.offer(b"later")
+    assert transport.has_unsent
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(transport.send, b"")
+        assert (await drain(peer, filled + 5)).endswith(b"\0later")
+    assert not transport.has_unsent
+
+
 async def test_finishing_with_unsent_bytes_is_a_reset(sockets: tuple[socket.socket, socket.socket]) -> None:
     transport = Transport(sockets[0], 0.05)
     with anyio.move_on_after(0):
@@ -139,7 +155,8 @@ async def test_closing_wakes_a_waiting_sender(sockets: tuple[socket.socket, sock
                     await transport.receive()
 
             tasks.start_soon(read)
-            tasks.start_soon(transport.send, MUCH)
+            for data in (MUCH, b"behind it"):
+                tasks.start_soon(transport.send, data)
             await anyio.wait_all_tasks_blocked()
             transport.close()
             transport.close()
