@@ -8,18 +8,15 @@ from typing import Any
 import anyio
 import orjson
 import pytest
-from starlette.types import ASGIApp, Message
+from starlette.types import ASGIApp
 
 from engine import Finished, FinishReason, Text
-from gateway.middleware.caller import Caller, Closing, with_caller
-from gateway.middleware.conventions import OPENAI
+from gateway.middleware.caller import Caller, with_caller
 from gateway.middleware.errors import RefusedError
 from gateway.middleware.streams import kept_stream
-from gateway.middleware.streams.blocks import BLOCK
 from gateway.middleware.streams.direct import Sink
-from gateway.middleware.streams.kept_stream import KeptStream
 from gateway.middleware.streams.resumable import HEADER, ResumableStreams, StreamLimits
-from gateway.middleware.streams.sse import DONE, EVENTS, EventStream, NextEvents
+from gateway.middleware.streams.sse import DONE, EventStream, NextEvents
 from tests.gateway.application import gateway_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
@@ -44,10 +41,6 @@ async def serving(engine: FakeEngine, **changes: Any) -> AsyncIterator[ASGIApp]:
 
 def asking(app: ASGIApp, path: str = "/v1/completions", name: str = NAME, body: bytes = BODY) -> AsgiCall:
     return AsgiCall(app, path, body, headers={HEADER: name})
-
-
-async def no_message() -> Message:
-    raise AssertionError
 
 
 async def read(app: ASGIApp, query: str = QUERY, **headers: str) -> AsgiCall:
@@ -256,33 +249,6 @@ async def test_a_kept_stream_sends_nothing_to_the_connection_of_its_request() ->
         assert stream is not None
         assert await stream.read(0) == DONE
     assert events.sinks == []
-
-
-async def test_a_stream_keeps_only_its_last_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_stream, "MOST_BYTES", 4)
-    stream = KeptStream("owner", NAME, Closing(), EVENTS, OPENAI)
-    for body in (b"abcd", b"ef"):
-        await stream.send({"type": "http.response.body", "body": body})
-    assert (stream.size, await stream.read(2)) == (6, b"cdef")
-    with pytest.raises(RefusedError) as lost:
-        await stream.read(1)
-    assert (lost.value.problem.code, lost.value.problem.param) == ("offset_lost", "from")
-
-
-async def test_a_reader_gets_kept_bytes_in_blocks_of_whole_events() -> None:
-    stream, client = KeptStream("owner", NAME, Closing(), EVENTS, OPENAI), Caller(request_id="r")
-    event = b"data: " + b"x" * 1000 + b"\n\n"
-    await stream.send({"type": "http.response.body", "body": 300 * event})
-    stream.end()
-    bodies: list[bytes] = []
-
-    async def send(message: Message) -> None:
-        bodies.append(message.get("body", b""))
-
-    await stream.reader(client)(with_caller({"type": "http"}, client), no_message, send)
-    assert b"".join(bodies) == 300 * event
-    assert max(map(len, bodies)) < BLOCK + len(event), "a slow reader holds no more"
-    assert {len(body) % len(event) for body in bodies} == {0}
 
 
 @asynccontextmanager
