@@ -60,7 +60,7 @@ class ResumableStreams:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Accept streams inside the context. Leaving it cancels all, and waits until the engine releases them."""
+        """Accept streams inside the context. Leaving it ends all, and waits until the engine releases them."""
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             try:
@@ -69,7 +69,6 @@ class ResumableStreams:
                 self._tasks = None
                 for stream in self._streams.values():
                     stream.stop(Closing("the server is shutting down", Cause.SHUTDOWN))
-                tasks.cancel_scope.cancel()
 
     def caller_of(self, caller: Caller, name: str) -> Caller:
         """Return the caller of a stream to keep, with its own deadline, and its own reason for an early end.

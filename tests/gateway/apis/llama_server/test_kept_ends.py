@@ -152,7 +152,8 @@ async def test_a_stream_that_is_ended_before_its_first_text_is_a_status() -> Non
         tasks.start_soon(call.run)
         await anyio.wait_all_tasks_blocked()
         gateway.streams.drop(NO_CREDENTIALS, NAME)
-    assert (call.status, call.json["error"]["code"]) == (500, "cancelled")
+    error = call.json["error"]
+    assert (call.status, error["code"], error["type"]) == (500, "cancelled", "server_error")
     assert call.header("x-should-retry") == "false"
 
 

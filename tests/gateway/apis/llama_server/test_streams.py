@@ -11,11 +11,12 @@ import pytest
 from starlette.types import ASGIApp
 
 from engine import Finished, FinishReason, Text
+from engine.errors import Unavailable
 from gateway.middleware.caller import Caller, with_caller
 from gateway.middleware.errors import RefusedError
 from gateway.middleware.streams import kept_stream
 from gateway.middleware.streams.direct import Sink
-from gateway.middleware.streams.resumable import HEADER, ResumableStreams, StreamLimits
+from gateway.middleware.streams.resumable import HEADER, MAX_NAME, ResumableStreams, StreamLimits
 from gateway.middleware.streams.sse import DONE, EventStream, NextEvents
 from tests.gateway.application import gateway_of
 from tests.gateway.asgi import AsgiCall, post
@@ -208,7 +209,8 @@ async def test_wrong_parameters_are_a_400(query: str) -> None:
 
 async def test_a_long_name_is_a_400() -> None:
     async with serving(FakeEngine()) as app:
-        assert (await asking(app, name="x" * 2000).run()).status == 400
+        longest, longer = [await asking(app, name="x" * length).run() for length in (MAX_NAME, MAX_NAME + 1)]
+    assert (longest.status, longer.status, longer.json["error"]["code"]) == (200, 400, "invalid_value")
 
 
 class Connection:
@@ -274,6 +276,14 @@ async def test_a_stream_holds_its_model_until_it_ends_itself() -> None:
         streams.drop(caller.credentials, NAME)
         await anyio.wait_all_tasks_blocked()
         assert released == [NAME]
+
+
+async def test_no_stream_begins_once_the_server_has_stopped() -> None:
+    streams, client = ResumableStreams(StreamLimits(timeout=1000, most=1, running=1)), Caller(request_id="r")
+    async with streams.open():
+        pass
+    with pytest.raises(Unavailable):
+        streams.keep(streams.caller_of(client, NAME), NAME, EventStream(silent), with_caller({"type": "http"}, client))
 
 
 async def test_the_stream_that_ended_first_makes_room() -> None:
