@@ -53,8 +53,8 @@ class Connection:
             async with self._tasks:
                 self.server = self._transport.prepare()
                 await self._serve(Http1(self._app, self._context, self._requests, self, state={}))
-        except* Exception as group:
-            logger.exception("connection failed", exc_info=group)
+        except* Exception:
+            logger.exception("connection failed")
         finally:
             self._transport.close()
 
