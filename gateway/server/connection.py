@@ -116,7 +116,8 @@ class Connection:
         """Mark the connection as idle or busy. An idle one has a limited time to become busy again."""
         self._idle = idle
         self._context.places.set_idle(self, idle)
-        self._set_read_timeout(self._limits.keep_alive_timeout if idle else math.inf)
+        time = self._limits.linger if self._context.terminated.is_set() else self._limits.keep_alive_timeout
+        self._set_read_timeout(time if idle else math.inf)
 
     def finish(self, reason: str) -> None:
         """Send FIN and continue to read for `linger`, so that a client still sending gets the response and no reset."""
@@ -150,8 +151,13 @@ class Connection:
         return True
 
     def drain(self) -> None:
-        """Close the connection if it is idle and no bytes of a request have arrived: the server accepts no more."""
-        if self._idle and not self._transport.has_input():
+        """Close the connection if it is idle: the server accepts no more. A request that has begun to arrive may go on.
+
+        Its head must be complete within `linger`.
+        """
+        if self._idle and self._transport.has_input():
+            self.set_idle(True)
+        elif self._idle:
             self._transport.close()
 
     def cancel_requests(self) -> None:

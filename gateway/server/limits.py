@@ -46,7 +46,8 @@ class ServerLimits:
     linger: float = 2.0
     """Seconds for which a connection that the server closes is still read.
 
-    A client that is still sending can then read the response and does not get a reset instead.
+    A client that is still sending can then read the response and does not get a reset instead. The head of a request
+    that arrives when the shutdown starts has as long.
     """
     grace: float = 10.0
     """Seconds for which running requests may continue after the start of the shutdown."""

@@ -1,7 +1,9 @@
 """Shutdown of the server in bounded time, with a definite answer to every connected client."""
 
+import socket
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import anyio
 import orjson
@@ -10,8 +12,11 @@ from starlette.types import Receive, Scope, Send
 
 from engine import Supervision
 from gateway.middleware.streams.sse import FINAL_EVENT_TIMEOUT, EventStream, NextEvents
+from gateway.server.connection import Connection
+from gateway.server.hypercorn.context import ServerContext
 from gateway.server.limits import ServerLimits
 from gateway.server.server import serve
+from gateway.server.transport import Transport
 from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped
 from tests.gateway.server.sockets import Client, get, listen, post, serving
 
@@ -36,7 +41,7 @@ async def test_listeners_and_idle_connections_close_at_once() -> None:
 
 
 async def test_a_request_that_has_arrived_at_an_idle_connection_is_answered() -> None:
-    async with serving(scoped(hello), PATIENT) as site:
+    async with serving(scoped(hello), replace(PATIENT, linger=1000)) as site:
         client = site.client()
         client.write(get())
         await client.answer()
@@ -45,7 +50,32 @@ async def test_a_request_that_has_arrived_at_an_idle_connection_is_answered() ->
         connection.drain()  # before the connection reads
         site.shutdown.set()
         assert (await client.answer()).body == b"/late "
+        client.close()
         await site.stopped.wait()
+
+
+async def test_a_request_whose_head_stays_incomplete_does_not_delay_the_shutdown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with serving(scoped(hello), PATIENT) as site:
+        client = site.client()
+        client.write(get())
+        await client.answer()
+        monkeypatch.setattr(Transport, "has_input", lambda _transport: True)
+        client.write(b"GET")
+        site.shutdown.set()
+        await site.stopped.wait()
+
+
+async def test_a_client_that_was_just_accepted_does_not_delay_the_shutdown() -> None:
+    context, (ours, theirs) = ServerContext(PATIENT), socket.socketpair()
+    with theirs, anyio.fail_after(20):
+        theirs.send(b"GET")
+        connection = Connection(hello, context, Transport(ours, 1), ("127.0.0.1", 1))
+        context.terminated.set()
+        connection.drain()
+        await connection.run()
+        assert theirs.recv(1) == b""
 
 
 async def test_a_running_request_may_end_within_the_grace_period() -> None:

@@ -277,7 +277,7 @@ def chain_of(length: int) -> ssl.SSLContext:
 
 
 async def test_a_shutdown_ends_idle_connections_and_handshakes() -> None:
-    async with serving_tls(scoped(hello), ServerLimits(keep_alive_timeout=1000)) as site:
+    async with serving_tls(scoped(hello), ServerLimits(keep_alive_timeout=1000, linger=0.05)) as site:
         idle, slow = await secured(site), connect(site)
         slow.sock.sendall(slow.begin()[:50])
         while len(site.server.connections) < 2:
