@@ -5,7 +5,7 @@ the bytes as they are sent. The stream goes on when its client leaves, and `/v1/
 """
 
 from collections.abc import AsyncIterator, Iterable
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING
@@ -81,10 +81,7 @@ class ResumableStreams:
         if len(name) > MAX_NAME:
             message = f"{HEADER}: should have at most {MAX_NAME} characters"
             raise RefusedError(Problem(status=HTTPStatus.BAD_REQUEST, message=message, code="invalid_value"))
-        closing = Closing(deadline=anyio.current_time() + self._limits.timeout)
-        kept = replace(caller, held=ExitStack(), closing=closing)
-        caller.held.push(kept.held)
-        return kept
+        return replace(caller, closing=Closing(deadline=anyio.current_time() + self._limits.timeout))
 
     @property
     def enabled(self) -> bool:
