@@ -175,5 +175,4 @@ def _limit_reached(message: str) -> RefusedError:
 
 
 async def _no_message() -> Message:
-    await anyio.sleep_forever()
-    raise AssertionError
+    raise AssertionError("a stream sends only")

@@ -14,7 +14,7 @@ from engine import Finished, FinishReason, Text
 from engine.errors import Unavailable
 from gateway.middleware.caller import Caller, with_caller
 from gateway.middleware.errors import RefusedError
-from gateway.middleware.streams import kept_stream
+from gateway.middleware.streams import kept_stream, resumable
 from gateway.middleware.streams.direct import Sink
 from gateway.middleware.streams.resumable import HEADER, MAX_NAME, ResumableStreams, StreamLimits
 from gateway.middleware.streams.sse import DONE, EventStream, NextEvents
@@ -159,7 +159,7 @@ async def test_only_the_owner_finds_a_stream() -> None:
     engine = FakeEngine(say_nothing)
     async with serving(engine) as app:
         await left_alone(app, engine)
-        body = {"conversation_ids": ["conversation", "other", ""]}
+        body = {"conversation_ids": ["conversation", "other", "conv", ""]}
         [state] = (await post(app, "/v1/streams/lookup", body)).json
         assert (state["conversation_id"], state["is_done"], state["completed_at"]) == (NAME, False, 0)
         assert state["total_bytes"] > 0
@@ -186,7 +186,9 @@ async def test_no_running_stream_of_another_client_makes_room() -> None:
     async with serving(engine, resumable_streams=1) as app:
         generation = await left_alone(app, engine)
         other = AsgiCall(app, "/v1/completions", BODY, headers={HEADER: NAME, "authorization": "Bearer other"})
-        assert (await other.run()).json["error"]["code"] == "stream_limit_reached"
+        error = (await other.run()).json["error"]
+        assert (error["code"], error["type"]) == ("stream_limit_reached", "rate_limit_error")
+        assert other.header("retry-after") == "1"
         assert generation.left is None
 
 
@@ -282,7 +284,7 @@ async def test_no_stream_begins_once_the_server_has_stopped() -> None:
     streams, client = ResumableStreams(StreamLimits(timeout=1000, most=1, running=1)), Caller(request_id="r")
     async with streams.open():
         pass
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match="shutting down"):
         streams.keep(streams.caller_of(client, NAME), NAME, EventStream(silent), with_caller({"type": "http"}, client))
 
 
@@ -296,6 +298,22 @@ async def test_the_stream_that_ended_first_makes_room() -> None:
             assert stream is not None
             stream.ended_at = ended_at
         assert [one for one in ("later", "first", "new") if streams.find(client.credentials, one)] == ["later", "new"]
+
+
+async def test_a_stream_is_forgotten_after_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resumable, "KEPT_SECONDS", 0)
+    streams, client = ResumableStreams(StreamLimits(timeout=1000, most=1, running=1)), Caller(request_id="r")
+
+    @asynccontextmanager
+    async def source() -> AsyncIterator[NextEvents]:
+        yield Ended()
+
+    async with streams.open():
+        caller = streams.caller_of(client, NAME)
+        streams.keep(caller, NAME, EventStream(source), with_caller({"type": "http"}, client))
+        assert streams.find(caller.credentials, NAME) is not None
+        await anyio.wait_all_tasks_blocked()
+        assert streams.find(caller.credentials, NAME) is None
 
 
 async def test_a_stream_has_the_time_of_a_request() -> None:
