@@ -15,12 +15,13 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import override
 
+from gateway.middleware.patience import STALLED
 from gateway.middleware.streams.direct import direct_send_of
 from gateway.server.connection import Connection
 from gateway.server.hypercorn.context import ServerContext
 from gateway.server.limits import ServerLimits
 from gateway.server.server import next_client
-from gateway.server.transport import Transport
+from gateway.server.transport import StalledError, Transport
 from tests.gateway.server.apps import OK, chunk, hello, scoped
 from tests.gateway.server.sockets import Site, get, post, serving
 
@@ -81,7 +82,7 @@ async def test_a_stock_streaming_response_closes_its_connection(closing: str, ap
 
 @pytest.mark.parametrize("app", [STREAMING, scoped(STREAMING)], ids=["bare", "scoped"])
 async def test_a_stock_streaming_response_keeps_its_connection(app: ASGIApp) -> None:
-    async with serving(app, ServerLimits(keep_alive_timeout=1000)) as site:
+    async with serving(app, ServerLimits(keep_alive_timeout=1000, linger=0)) as site:
         client = site.client()
         for _ in range(3):
             client.write(get())
@@ -188,9 +189,46 @@ async def test_a_connection_may_be_closed_before_it_runs() -> None:
         connection = Connection(hello, ServerContext(ServerLimits()), Transport(ours, 1), ("127.0.0.1", 1))
         connection.cancel_requests()
         connection.drain()
-        assert theirs.recv(1) == b""
+        assert (theirs.recv(1), connection.has_taken_all) == (b"", False)
         with anyio.fail_after(20):
             await connection.run()
+
+
+async def test_an_offer_starts_a_task_only_for_bytes_that_the_kernel_leaves() -> None:
+    ours, theirs = socket.socketpair()
+    connection = Connection(hello, ServerContext(ServerLimits()), Transport(ours, 1), ("127.0.0.1", 1))
+    with theirs:
+        connection.offer(b"x")  # no task could start yet
+        assert (theirs.recv(2), connection.reason) == (b"x", "")
+    connection.offer(b"x")
+    assert (connection.has_taken_all, connection.reason) == (False, "client reset the connection")
+
+
+async def test_a_silent_connection_has_this_reason() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        context = ServerContext(ServerLimits(keep_alive_timeout=0))
+        connection = Connection(hello, context, Transport(ours, 1), ("127.0.0.1", 1))
+        await connection.run()
+    assert connection.reason == "client was silent for too long"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [(StalledError(), STALLED), (anyio.ClosedResourceError(), "the server closed the connection")],
+)
+async def test_a_failure_to_read_is_a_reason(
+    error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: object) -> bytes:
+        raise error
+
+    monkeypatch.setattr(Transport, "receive", fail)
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = Connection(hello, ServerContext(ServerLimits()), Transport(ours, 1), ("127.0.0.1", 1))
+        await connection.run()
+    assert (connection.reason, caplog.records) == (reason, [])
 
 
 WHY_OVER = {

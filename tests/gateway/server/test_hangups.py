@@ -105,6 +105,24 @@ async def test_a_hang_up_right_after_a_complete_request_cancels_it() -> None:
         await everything_ends(site, probe)
 
 
+async def test_a_connection_is_closed_before_its_request_has_ended() -> None:
+    entered, release = anyio.Event(), anyio.Event()
+
+    async def stubborn(scope: Scope, receive: Receive, send: Send) -> None:
+        entered.set()
+        await release.wait()
+        await hello(scope, receive, send)
+
+    async with serving(stubborn) as site:
+        client = site.client()
+        client.write(get())
+        await entered.wait()
+        client.half_close()
+        assert await client.read_to_end() == b""
+        release.set()
+        await site.server.count_falls_to(0)
+
+
 async def test_pipelined_requests_of_a_client_that_left_are_not_run() -> None:
     paths: list[str] = []
     notified, ended = anyio.Event(), anyio.Event()

@@ -57,6 +57,14 @@ async def test_idle_clients_do_not_keep_a_new_one_out() -> None:
         assert await idle[0].is_closed()
 
 
+async def test_a_connection_that_the_server_has_finished_makes_room() -> None:
+    async with serving(scoped(hello), ServerLimits(connections=1, idle_grace=0, linger=1000)) as site:
+        first = site.client()
+        first.write(get(headers="connection: close\r\n"))
+        await first.answer()
+        assert (await site.ask(get("/new"))).body == b"/new "
+
+
 async def test_the_longest_idle_connection_is_closed_first() -> None:
     async with serving(scoped(hello), ServerLimits(connections=2, keep_alive_timeout=1000, idle_grace=0)) as site:
         first, second = site.client(), site.client()

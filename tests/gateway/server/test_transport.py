@@ -164,6 +164,50 @@ async def test_closing_wakes_a_waiting_sender(sockets: tuple[socket.socket, sock
             await transport.receive()
 
 
+async def test_bytes_may_be_gone_at_the_turn_of_their_reader(sockets: tuple[socket.socket, socket.socket]) -> None:
+    ours, peer = sockets
+    transport, taken = Transport(ours, 5), anyio.Event()
+
+    async def take_the_first() -> None:
+        if not taken.is_set():
+            ours.recv(100)
+            taken.set()
+
+    async def read() -> None:
+        assert await transport.receive(take_the_first) == b"second"
+
+    with anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(read)
+            peer.send(b"first")
+            await taken.wait()
+            peer.send(b"second")
+
+
+async def test_a_transport_may_be_closed_before_the_turn_of_its_reader(
+    sockets: tuple[socket.socket, socket.socket],
+) -> None:
+    transport = Transport(sockets[0], 5)
+
+    async def close() -> None:
+        transport.close()
+
+    sockets[1].send(b"x")
+    with anyio.fail_after(20), pytest.raises(anyio.ClosedResourceError):
+        await transport.receive(close)
+
+
+async def test_a_unix_socket_has_a_peer_and_no_address(sockets: tuple[socket.socket, socket.socket]) -> None:
+    transport = Transport(sockets[0], 5)
+    assert (transport.peer_has_closed(), transport.prepare()) == (False, None)
+
+
+async def test_a_broken_socket_has_no_peer_and_no_address() -> None:
+    with socket.socket() as sock:
+        transport = Transport(sock, 5)
+    assert (transport.peer_has_closed(), transport.prepare()) == (True, None)
+
+
 async def test_a_sender_to_a_closed_socket_can_be_cancelled(sockets: tuple[socket.socket, socket.socket]) -> None:
     transport = Transport(sockets[0], 5)
     transport.abort()
@@ -172,3 +216,4 @@ async def test_a_sender_to_a_closed_socket_can_be_cancelled(sockets: tuple[socke
         scope.cancel()
         await transport.send(b"nobody hears")
     assert scope.cancelled_caught
+    await transport.send(b"x")
