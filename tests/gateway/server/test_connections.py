@@ -194,6 +194,17 @@ async def test_a_connection_may_be_closed_before_it_runs() -> None:
             await connection.run()
 
 
+async def test_a_connection_with_input_does_not_make_room() -> None:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        connection = Connection(hello, ServerContext(ServerLimits()), Transport(ours, 1), ("127.0.0.1", 1))
+        theirs.send(b"G")
+        assert not connection.close_idle()
+        ours.recv(1)
+        assert connection.close_idle()
+        assert theirs.recv(1) == b""
+
+
 async def test_an_offer_starts_a_task_only_for_bytes_that_the_kernel_leaves() -> None:
     ours, theirs = socket.socketpair()
     connection = Connection(hello, ServerContext(ServerLimits()), Transport(ours, 1), ("127.0.0.1", 1))

@@ -78,8 +78,10 @@ async def test_a_client_that_was_just_accepted_does_not_delay_the_shutdown() -> 
         assert theirs.recv(1) == b""
 
 
-async def test_a_running_request_may_end_within_the_grace_period() -> None:
+async def test_a_running_request_may_end_within_the_grace_period(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if its client has sent another one, which has no time."""
     release, entered = anyio.Event(), anyio.Event()
+    monkeypatch.setattr(Transport, "has_input", lambda _transport: True)
 
     async def slow(_scope: Scope, _receive: Receive, send: Send) -> None:
         entered.set()
@@ -87,7 +89,7 @@ async def test_a_running_request_may_end_within_the_grace_period() -> None:
         await send(OK)
         await send(chunk(b"done", more=False))
 
-    async with serving(scoped(slow), PATIENT) as site:
+    async with serving(scoped(slow), replace(PATIENT, linger=0)) as site:
         client = site.client()
         client.write(post() + get("/never"))
         await entered.wait()
