@@ -172,13 +172,17 @@ class ToolFields(Fields):
         return bool(self.functions)
 
     def tool_set(self) -> ToolSet:
-        """Return the tools. Raises `RequestError` if the choice does not match the tools."""
+        """Return the tools. Raises `RequestError` if a choice does not match the tools, or has none."""
         if self.functions:
             if self.tools:
                 raise refusal("functions", "cannot be combined with tools, which replaced it")
+            if self.tool_choice != "auto":
+                raise refusal("tool_choice", "is the choice of tools; that of functions is function_call")
             called = self.function_call
             choice = Named(called.name) if isinstance(called, _FunctionName) else called
             return _tool_set([function.tool() for function in self.functions], choice, "function_call")
+        if isinstance(self.function_call, _FunctionName) or (self.function_call == "none" and self.tools):
+            raise refusal("function_call", "is the choice of functions, which are not given")
         tools = [tool.tool() for tool in self.tools]
         match self.tool_choice:
             case NamedFunction() | NamedCustom() as named:

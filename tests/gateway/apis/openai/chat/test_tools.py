@@ -34,6 +34,7 @@ def test_a_request_without_tools_offers_none() -> None:
     assert offer() == ToolSet((), "auto")
     assert offer(tools=None, tool_choice=None, functions=None, function_call=None) == offer()
     assert offer(tools=[], tool_choice="none") == ToolSet((), "none")
+    assert offer(function_call="none") == offer()
 
 
 def test_tools_keep_their_description_and_schema() -> None:
@@ -132,6 +133,22 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "both": ({"tools": [tool()], "functions": [{"name": "a"}]}, "functions", "cannot be combined with tools"),
     "a choice of nothing": ({"tool_choice": "required"}, "tool_choice", "no tools are offered"),
     "a stranger": ({"tools": [tool()], "tool_choice": named("sub")}, "tool_choice", "'sub', which is not offered"),
+    "a choice of no functions": ({"function_call": {"name": "a"}}, "function_call", "functions, which are not given"),
+    "a function among tools": (
+        {"tools": [tool("a")], "function_call": {"name": "a"}},
+        "function_call",
+        "functions, which are not given",
+    ),
+    "no function among tools": (
+        {"tools": [tool("a")], "function_call": "none"},
+        "function_call",
+        "functions, which are not given",
+    ),
+    "a choice of tools among functions": (
+        {"functions": [{"name": "a"}], "tool_choice": "none"},
+        "tool_choice",
+        "that of functions is function_call",
+    ),
     "a stranger of old": (
         {"functions": [{"name": "a"}], "function_call": {"name": "b"}},
         "function_call",
