@@ -29,7 +29,6 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamReportFi
         1,
         ge=1,
         le=MAX_CHOICES,
-        validate_default=True,
         description=f"Choices per prompt. Times the number of prompts, at most {MAX_CHOICES}.",
     )
     best_of: int | None = Field(
