@@ -85,6 +85,17 @@ async def test_a_model_that_is_not_loaded_can_be_found_but_not_used() -> None:
         _ = gateway_of(engine).models.find(ANYONE, "tiny").loaded().loaded
 
 
+async def test_a_model_joins_under_free_names_and_in_place_of_the_one_with_its_name() -> None:
+    models = one_model()
+    for _ in range(2):
+        joining = two_models().all[1]
+        joining.names |= {"tiny", "new:latest"}
+        models.join(joining)
+    assert models.all == models.named == [models.all[0], joining]
+    assert joining.names == {EMBEDDER.stem, EMBEDDER.name, "new:latest"}
+    assert models.find(ANYONE, "new:latest") is joining
+
+
 def caller_for(*models: str) -> Caller:
     """Return a caller whose key allows only these models."""
     return ANYONE.identified(Key(id="key_1", name="one", models=frozenset(models)))
@@ -112,7 +123,7 @@ async def test_a_key_learns_no_names_of_other_models() -> None:
     with pytest.raises(RefusedError) as unsupported:
         await two_models().resolve(caller_for(EMBEDDER.stem), EMBEDDER.stem)
     assert unsupported.value.problem.status == 400
-    with pytest.raises(RefusedError) as none:
+    with pytest.raises(RefusedError, match="this server has none that this API key may use") as none:
         await two_models().resolve(caller_for(), "x")
     assert not any("tiny" in str(caught.value) for caught in (unknown, unsupported, none))
     assert two_models().allowed(caller_for()) == []

@@ -98,6 +98,14 @@ def test_logprobs_and_top_logprobs_set_the_alternatives(fields: dict[str, Any], 
     assert read(**fields).logprobs == told
 
 
+def test_a_stream_reports_only_what_it_asks_for() -> None:
+    asked = {(one.progress, one.token_ids) for one in (read(), read(stream=True), read(return_progress=True))}
+    assert asked == {(False, False)}
+    assert read(stream=True, return_progress=True).progress
+    timed = read(stream=True, timings_per_token=True)
+    assert (timed.progress, timed.token_ids) == (True, True)
+
+
 def test_template_kwargs_come_from_their_own_fields() -> None:
     told = conversation(
         documents=[{"title": "T"}],

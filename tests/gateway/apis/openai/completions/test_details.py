@@ -186,11 +186,14 @@ async def test_timings_of_a_stream_are_in_its_last_chunk(usage: bool) -> None:
     assert len(orjson.loads(chunks[-1].removeprefix(b"data: "))["choices"]) == (0 if usage else 1)
 
 
+SCORES: tuple[tuple[float, ...], ...] = ((), (-0.5, -0.5), (-0.75,), (), (-0.5,), (-0.75, -0.75))
+"""Log-probabilities of each choice. Of three, the first is empty and the second is the likeliest for its length."""
+
+
 def score(generation: FakeGeneration) -> None:
-    """Make the second choice of each prompt the likeliest for its length, then the third; the first is empty."""
+    """Answer with choices of these scores, behind a very unlikely prompt where it is echoed."""
     echoed = tuple(TokenDetail(0, b"p", -9.0) for _ in range(2)) if generation.request.echo else ()
-    for choice in range(generation.request.parts):
-        logprobs: tuple[float, ...] = ((), (-0.5, -0.5, -0.5), (-0.75, -0.75))[choice % 3]
+    for choice, logprobs in zip(range(generation.request.parts), SCORES, strict=False):
         told = tuple(TokenDetail(1, b"t", logprob) for logprob in logprobs)
         generation.put(Finished(choice, f"a{choice}", FinishReason.STOP, len(told) + 1, 0, echoed + told))
 
@@ -222,15 +225,21 @@ async def test_best_of_returns_the_best_choices_and_counts_all(echo: bool) -> No
     assert [choice["text"] for choice in answer["choices"]] == ["a1", "a2", "a4", "a5"]
     assert [choice["index"] for choice in answer["choices"]] == [0, 1, 2, 3]
     assert [choice["logprobs"] for choice in answer["choices"]] == [None] * 4
-    assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (4, 2 * (1 + 4 + 3))
+    assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (4, 6 + 6)
     assert engine.generations[0].request.n == 3
 
 
 async def test_the_best_choice_keeps_its_logprobs() -> None:
     body = {"prompt": "ab", "best_of": 3, "logprobs": 0, "return_token_ids": True}
     (choice,) = (await post(app_of(FakeEngine(score)), PATH, body)).json["choices"]
-    assert choice["logprobs"]["token_logprobs"] == [-0.5] * 3
-    assert choice["token_ids"] == [1] * 3
+    assert choice["logprobs"]["token_logprobs"] == [-0.5] * 2
+    assert choice["token_ids"] == [1] * 2
+
+
+async def test_choices_that_are_all_returned_stay_in_their_order() -> None:
+    body = {"prompt": "ab", "best_of": 3, "n": 3, "logprobs": 0}
+    answer = (await post(app_of(FakeEngine(score)), PATH, body)).json
+    assert [choice["text"] for choice in answer["choices"]] == ["a0", "a1", "a2"]
 
 
 async def test_a_failure_of_one_of_best_of_fails_the_request() -> None:

@@ -290,7 +290,7 @@ def test_an_invalid_best_of_is_refused(fields: dict[str, object], reason: str) -
 
 def test_suffix_becomes_an_infill_prompt() -> None:
     assert read(suffix="end", prompt=["a", "b"]).prompts == (Infill("a", "end"), Infill("b", "end"))
-    assert read(suffix="") == read()
+    assert read(suffix="", prompt=[1], echo=True) == read(prompt=[1], echo=True)
     assert refused(suffix="end", prompt=[1, 2]) == ("suffix", "needs prompts that are texts")
     assert refused(suffix="end", prompt=["a", [1]]) == ("suffix", "needs prompts that are texts")
     assert refused(suffix="end", echo=True) == ("suffix", "cannot be combined with echo")
@@ -302,6 +302,14 @@ def test_logprobs_token_ids_and_echo_are_off_by_default() -> None:
     assert (told.logprobs, told.token_ids, told.echo) == (20, True, True)
     assert refused(logprobs=21) == ("logprobs", "should be less than or equal to 20")
     assert refused(logprobs=-1) == ("logprobs", "should be greater than or equal to 0")
+
+
+def test_a_stream_reports_only_what_it_asks_for() -> None:
+    asked = {(one.progress, one.token_ids) for one in (read(), read(stream=True), read(return_progress=True))}
+    assert asked == {(False, False)}
+    assert read(stream=True, return_progress=True).progress
+    timed = read(stream=True, timings_per_token=True)
+    assert (timed.progress, timed.token_ids) == (True, True)
 
 
 def test_stop_token_ids_are_read_and_bounded() -> None:
