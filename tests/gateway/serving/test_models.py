@@ -85,6 +85,13 @@ async def test_a_model_that_is_not_loaded_can_be_found_but_not_used() -> None:
         _ = gateway_of(engine).models.find(ANYONE, "tiny").loaded().loaded
 
 
+async def test_only_an_unknown_name_selects_the_default_where_any_name_does() -> None:
+    first, second = two_models().all
+    models = Models([first, second], dict.fromkeys(Task, first), any_name=True)
+    assert models.find(ANYONE, "x") is first
+    assert models.find(ANYONE, second.name) is second
+
+
 async def test_a_model_joins_under_free_names_and_in_place_of_the_one_with_its_name() -> None:
     models = one_model()
     for _ in range(2):
