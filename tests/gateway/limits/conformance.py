@@ -206,9 +206,12 @@ async def a_budget_that_is_soon_renewed_is_a_reason_to_retry(bench: Bench) -> No
 
 
 async def an_exhausted_budget_refuses_a_request_without_tokens(bench: Bench) -> None:
-    key = key_with(tokens_per_day=10)
-    await bench.use(key, 0, prompt_tokens=10)
-    assert (await bench.refusal(key, 0)).param == "tokens_per_day"
+    for name in ("tokens_per_day", "tokens_per_month"):
+        key = Key(id=name, name="ours", limits=KeyLimits(**{name: 10}))
+        await bench.use(key, 0, prompt_tokens=11)
+        problem = await bench.refusal(key, 0)
+        assert problem.param == name
+        assert ": 0 of 10 tokens remain" in problem.message
 
 
 async def a_request_is_charged_to_the_day_in_which_it_ends(bench: Bench) -> None:

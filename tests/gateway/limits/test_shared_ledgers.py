@@ -65,13 +65,11 @@ async def test_a_lease_that_ends_is_charged_to_each_budget_by_its_own_limit(url:
     key = key_with(tokens_per_day=50, tokens_per_month=1000)
     async with benches(url, 2) as (silent, other), silent.opened(key, 100):
         other.clock.advance(LEASE)
-        assert await other.left(key, 50) == 0
+        assert await other.left(key, 80) == 30
         assert await other.left(key, 1000, "tokens_per_month") == 900
 
 
-async def test_a_request_that_runs_again_in_the_next_month_gives_back_only_what_that_month_was_charged(
-    url: str,
-) -> None:
+async def test_a_request_that_runs_again_gives_back_only_what_its_own_day_and_month_were_charged(url: str) -> None:
     key = key_with(tokens_per_month=1000)
     async with benches(url, 2) as (first, second):
         first.clock.advance(31 * DAY - 1)
@@ -85,6 +83,7 @@ async def test_a_request_that_runs_again_in_the_next_month_gives_back_only_what_
             pass
         await second.settled()
         assert await second.left(key, 1000, "tokens_per_month") == 960
+        assert await second.left(key, 1000) == 960
 
 
 @pytest.mark.parametrize(("seconds", "charged"), [(60, 40), (60.001, 70)])
@@ -110,6 +109,14 @@ async def test_use_that_a_ledger_has_counted_is_not_restored(url: str) -> None:
         await bench.use(KEY, 50, prompt_tokens=5)
         await bench.limiter.restore(charged)
         assert total(url) == (5, 0, 0)
+
+
+async def test_a_clock_that_goes_back_begins_no_period_again(url: str) -> None:
+    async with benches(url) as (bench,):
+        await bench.use(KEY, 50, prompt_tokens=5)
+        bench.clock.step(-1)
+        assert await bench.left(KEY, 1000) == 995
+        assert await bench.left(KEY, 1000, "tokens_per_month") == 995
 
 
 async def test_a_clock_that_goes_back_makes_no_wait_longer(url: str) -> None:

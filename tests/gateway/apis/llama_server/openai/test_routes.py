@@ -141,9 +141,12 @@ async def test_a_stream_of_a_response_reports_progress_and_times_on_request() ->
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
 
 
-async def test_progress_is_not_sent_unasked() -> None:
-    chunks = events_of(await post(app_of(chatting(progressing)), "/v1/completions", {"prompt": "a", "stream": True}))
-    assert [chunk["choices"][0]["text"] for chunk in chunks] == ["a", ""]
+@pytest.mark.parametrize(("path", "body", "count"), [("/v1/completions", {"prompt": "a"}, 2), (PATHS[0], CHAT, 3)])
+@pytest.mark.parametrize("timed", [False, True])
+async def test_progress_is_not_sent_unasked(path: str, body: dict[str, Any], count: int, timed: bool) -> None:
+    fields = {"stream": True, "timings_per_token": timed}
+    chunks = events_of(await post(app_of(chatting(progressing)), path, {**body, **fields}))
+    assert ["prompt_progress" in chunk for chunk in chunks] == [False] * count
 
 
 async def test_the_first_delta_has_no_content() -> None:

@@ -168,8 +168,8 @@ async def test_all_choices_begin_before_one_of_them_ends() -> None:
 
 async def test_choices_begin_in_their_order_whichever_has_text_first() -> None:
     def script(generation: FakeGeneration) -> None:
-        for choice in (2, 1, 0):
-            generation.put(Text(choice, f"a{choice}"), Finished(choice, "", FinishReason.STOP, 3, 1))
+        generation.put(*(Text(choice, f"a{choice}") for choice in (2, 1, 0)))
+        generation.put(*(Finished(choice, "", FinishReason.STOP, 3, 1) for choice in (0, 1, 2)))
 
     chunks = await ask(script, n=3, stream=True)
     roles = [chunk["choices"][0]["index"] for chunk in chunks if "role" in chunk["choices"][0]["delta"]]
@@ -179,6 +179,12 @@ async def test_choices_begin_in_their_order_whichever_has_text_first() -> None:
         state.handle_chunk(ChatCompletionChunk.model_validate(chunk))
     choices = state.get_final_completion().choices
     assert [(choice.index, choice.message.content) for choice in choices] == [(0, "a0"), (1, "a1"), (2, "a2")]
+
+
+async def test_the_usage_of_all_choices_follows_the_last_one() -> None:
+    *others, last = await ask(echo, n=3, stream=True, stream_options={"include_usage": True})
+    assert {chunk["usage"] for chunk in others} == {None}
+    assert last["usage"]["completion_tokens"] == 9
 
 
 async def test_a_tool_call_is_returned_in_the_message() -> None:
