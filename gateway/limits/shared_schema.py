@@ -113,11 +113,11 @@ SCHEMA = (
                 day_tokens = CASE WHEN r.ended_at >= day THEN day_tokens - r.day_tokens ELSE day_tokens END,
                 month_tokens = CASE WHEN r.ended_at >= month THEN month_tokens - r.month_tokens ELSE month_tokens END
                 WHERE key_id = p_key;
-            UPDATE limit_reservations SET gateway = p_gateway, expires_at = t + p_lease, ended_at = NULL,
-                keep_until = NULL WHERE id = p_id;
-            tokens := COALESCE(limits_correct(
+            UPDATE limit_reservations SET gateway = p_gateway, expires_at = t + p_lease, ended_at = NULL
+                WHERE id = p_id;
+            tokens := limits_correct(
                 p_key, p_id, p_gateway, p_bound, p_tokens_per_minute, p_tokens_per_day, p_tokens_per_month, p_time
-            ), tokens);
+            );
             RETURN;
         END IF;
         IF p_tokens_per_day IS NOT NULL AND day_left < greatest(1, least(p_bound, p_tokens_per_day)) THEN

@@ -20,7 +20,7 @@ from gateway.storage.postgres import PostgresDatabase
 from gateway.stores import open_limiter
 from tests.gateway.application import settings_for
 from tests.gateway.limits import killed_gateway
-from tests.gateway.limits.conformance import CASES, DAY, Case
+from tests.gateway.limits.conformance import CASES, DAY, Case, left_per_minute
 from tests.gateway.limits.shared import LEASE, benches, limiter_on, total, until_settled
 from tests.gateway.limits.virtual import VirtualClock, key_with, record_of
 from tests.repeat import thorough
@@ -112,6 +112,7 @@ async def test_a_request_that_runs_again_elsewhere_is_not_refused_and_counts_onc
                 first.clock.advance(LEASE)
             async with second.limiter.admitted(again, 90):
                 assert total(url) == (0, 90, 1)
+                assert left_per_minute(key, second) == (0, 60 if lost == "expired" else 10)
                 await stack.aclose()
                 await first.settled()
                 assert total(url) == (0, 90, 1), "the first gateway has lost it"
