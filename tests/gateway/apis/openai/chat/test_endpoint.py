@@ -319,12 +319,13 @@ async def test_logprobs_and_ids_are_the_same_streamed_or_not() -> None:
 
 
 async def test_the_prompts_token_ids_are_sent_once() -> None:
-    engine = engine_of()
+    engine = engine_of(with_details)
     body = {"messages": ASKED, "return_token_ids": True, "n": 1}
     whole = (await post(app_of(engine), PATH, body)).json
     first, *others = chunks_of(await post(app_of(engine), PATH, {**body, "stream": True}))
     assert first["prompt_token_ids"] == whole["prompt_token_ids"] != []
     assert all("prompt_token_ids" not in chunk for chunk in others)
+    assert not any(chunk["choices"][0]["logprobs"] for chunk in others)
 
 
 @pytest.mark.parametrize("usage", [False, True])
