@@ -176,7 +176,7 @@ class Generations:
         free = {name: value for name, value in self._terms.defaults.items() if name not in request.given}
         own = {name: free.pop(name) for name in _OWN_DEFAULTS & free.keys()}
         sampling = request.sampling.replaced(**free)
-        return request.replaced(**own, sampling=sampling, given=request.given | self._terms.defaults.keys())
+        return request.replaced(**own, sampling=sampling)
 
     def adapters_of(self, caller: Caller) -> AdapterSet:
         """Return the LoRA adapters of requests that choose none by their ids."""
