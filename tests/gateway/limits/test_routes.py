@@ -102,6 +102,14 @@ async def test_the_head_of_a_stream_counts_what_is_reserved() -> None:
     assert call.header("x-ratelimit-remaining-tokens") == "5900"
 
 
+async def test_a_model_that_shifts_its_context_reserves_more_than_a_slot() -> None:
+    limited = limited_by(key_with(tokens_per_minute=10**6), clock=VirtualClock())
+    limited.engine.model = replace(MODEL, shifts=True)
+    body = {"prompt": "four", "max_tokens": 2 * MODEL.context, "stream": True}
+    call = await post(limited.app, "/v1/completions", body)
+    assert call.header("x-ratelimit-remaining-tokens") == str(10**6 - 4 - 2 * MODEL.context)
+
+
 @pytest.mark.parametrize("key", [None, key_with(), key_with(concurrent_requests=5, tokens_per_day=10**6)])
 async def test_callers_without_limits_per_minute_have_no_such_headers(key: Key | None) -> None:
     call = await post(limited_by(key).app, "/v1/completions", {"prompt": "x"})

@@ -124,6 +124,12 @@ REFUSALS = [
 ]
 
 
+async def test_a_request_while_no_model_is_loaded_is_a_503() -> None:
+    engine = FakeEngine()
+    engine.model, engine.refusal = None, Unavailable("Loading.", code="engine_unavailable")
+    assert (await post(app_of(engine), PATH, {"prompt": "x"})).status == 503
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("refusal", "status", "kind"), REFUSALS)
 async def test_a_refusal_of_the_engine_is_a_status(refusal: RequestError, status: int, kind: str, stream: bool) -> None:
