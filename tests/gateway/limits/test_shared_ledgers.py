@@ -61,9 +61,13 @@ async def test_a_gateway_that_lost_a_request_to_another_does_not_correct_it(url:
             assert total(url) == (0, 90, 1)
 
 
-async def test_a_lease_that_ends_is_charged_to_each_budget_by_its_own_limit(url: str) -> None:
+@pytest.mark.parametrize("corrected", [False, True])
+async def test_a_lease_that_ends_is_charged_to_each_budget_by_its_own_limit(url: str, corrected: bool) -> None:
     key = key_with(tokens_per_day=50, tokens_per_month=70)
-    async with benches(url, 2) as (silent, other), silent.opened(key, 100):
+    async with benches(url, 2) as (silent, other), silent.opened(key, 100) as reservation:
+        if corrected:
+            reservation.correct(200)
+            await silent.settled()
         other.clock.advance(LEASE)
         assert await other.left(key, 80) == 30
         assert await other.left(key, 1000, "tokens_per_month") == 930
