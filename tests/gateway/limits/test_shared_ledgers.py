@@ -90,6 +90,24 @@ async def test_a_request_that_runs_again_gives_back_only_what_its_own_day_and_mo
         assert await second.left(key, 1000) == 960
 
 
+async def test_a_charge_after_the_lease_belongs_to_the_day_and_month_in_which_the_lease_ended(url: str) -> None:
+    key = key_with(tokens_per_month=1000)
+    async with benches(url, 2) as (late, other):
+        late.clock.advance(31 * DAY - LEASE - 1)
+        one, again = record_of(key, prompt_tokens=30), record_of(key, prompt_tokens=40)
+        again.id = one.id
+        async with late.limiter.admitted(one, 100):
+            late.clock.advance(LEASE)
+            await other.use(key, 0)
+            late.clock.advance(2)
+        await late.settled()
+        async with other.limiter.admitted(again, 100):
+            pass
+        await other.settled()
+        assert await other.left(key, 1000) == 960
+        assert await other.left(key, 1000, "tokens_per_month") == 960
+
+
 @pytest.mark.parametrize(("seconds", "charged"), [(60, 40), (60.001, 70)])
 async def test_a_request_counts_once_if_it_runs_again_within_a_minute_of_its_end(
     url: str, seconds: float, charged: int
