@@ -182,7 +182,8 @@ async def put_while_it_waits(source: GenerationSource, engine: FakeEngine, sink:
 
 async def test_events_go_through_the_sink_while_a_task_waits() -> None:
     engine, sink = FakeEngine(say_nothing), Taken()
-    rest = await put_while_it_waits(source_of(engine, as_bytes), engine, sink, Text(0, "a"), Text(0, "b"))
+    few = TokenDetail(1, b"b", -1.0, (Alternative(1, b"b", -1.0),) * 20)
+    rest = await put_while_it_waits(source_of(engine, as_bytes), engine, sink, Text(0, "a"), Text(0, "b", (few,)))
     assert (sink.pieces, rest) == ([b"a", b"b"], [b""])
 
 

@@ -82,6 +82,7 @@ async def test_the_field_chooses_adapters_by_their_ids() -> None:
     ("body", "param"),
     [
         ({"lora": [{"id": 0, "scale": 1}], "model": "tiny:fr"}, "lora"),
+        ({"lora": [], "model": "tiny:fr"}, "lora"),
         ({"lora": [{"id": 0, "scale": 1}, {"id": 0, "scale": 2}]}, "lora"),
         ({"lora": [{"id": -1, "scale": 1}]}, "lora"),
         ({"lora": [{"id": 0}]}, "lora"),
