@@ -78,7 +78,7 @@ class PromptLabels:
             return ()
         self._prompts.move_to_end(held.label)
         blocks, tokens = prompts.blocks[held.prompt], prompts.tokens[held.prompt]
-        return blocks[: len(blocks) * min(held.tokens, tokens) // max(tokens, 1)]
+        return blocks[: len(blocks) * held.tokens // max(tokens, 1)]
 
 
 class HeldPrefixes:

@@ -11,6 +11,7 @@ import trio.testing
 
 from engine import (
     Alternative,
+    Busy,
     Finished,
     FinishReason,
     GenerationRequest,
@@ -20,7 +21,7 @@ from engine import (
     TokenDetail,
 )
 from gateway.limits.memory_limiter import MemoryLimiter
-from gateway.middleware.caller import Caller
+from gateway.middleware.caller import Caller, Cause, Closing
 from gateway.routing.blocks import BLOCK_BYTES
 from gateway.serving.adapters import Adapters
 from gateway.serving.generation_source import Encode, GenerationSource
@@ -250,6 +251,30 @@ async def test_a_request_without_a_limit_has_that_of_the_server(name: str, defau
     assert call.status == 200, call.content
     (generation,) = engine.generations
     assert (generation.request.max_tokens, generation.request.default_max_tokens) == (None, default)
+
+
+async def test_a_request_that_has_left_the_queue_waits_there_no_more() -> None:
+    """It may run again on another engine."""
+    engine, request = FakeEngine(say_nothing), GenerationRequest(id="req_1", prompts=("x",))
+    generations = generations_on(engine, queue_timeout=0.0)
+    async with generations.open(Caller(request_id="req_1"), request, operation=Operation.CHAT) as admission:
+        assert await admission.granted() is admission.generation
+        engine.generations[0].has_started = False
+        assert await admission.granted() is admission.generation
+
+
+@pytest.mark.parametrize("earlier", [None, ("the client left", Cause.CLIENT_LEFT)])
+async def test_a_timeout_of_the_queue_has_a_wait_and_hides_no_earlier_reason(earlier: tuple[str, Cause] | None) -> None:
+    closing = Closing(*earlier or ())
+    engine, request = FakeEngine(wait_in_queue), GenerationRequest(id="req_1", prompts=("x",))
+    engine.wait = 7.0
+    caller, generations = Caller(request_id="req_1", closing=closing), generations_on(engine, queue_timeout=0.0)
+    async with generations.open(caller, request, operation=Operation.CHAT) as admission:
+        with pytest.raises(Busy) as caught:
+            await admission.granted()
+    assert caught.value.retry_after == 7.0
+    expected = earlier or ("waited in the queue for too long", Cause.QUEUE_TIMEOUT)
+    assert (closing.reason, closing.cause) == expected
 
 
 @pytest.mark.parametrize("name", BODIES)

@@ -1,6 +1,7 @@
 """The registry: the model of a request, by name and by task."""
 
 import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from engine import EngineState, EngineStatus, Unavailable
 from gateway.keys.key import Key
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import RefusedError
+from gateway.serving.adapters import Adapter
 from gateway.serving.models import Models
 from gateway.serving.served import Task
 from tests.gateway.application import gateway_of
@@ -69,6 +71,13 @@ async def test_a_model_that_only_embeds_needs_no_template(caplog: pytest.LogCapt
         model.loaded().prompts.warn_without_template(model.name)
     (record,) = caplog.records
     assert record.getMessage().startswith("the model tiny has no chat template")
+
+
+async def test_a_model_that_is_open_at_the_start_is_checked_there_only(caplog: pytest.LogCaptureFixture) -> None:
+    engine = FakeEngine()
+    engine.model = replace(MODEL, chat_template=None)
+    await gateway_of(engine).models.resolve(ANYONE, None)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("task", Task)
@@ -140,6 +149,26 @@ async def test_a_key_without_a_list_of_models_allows_all() -> None:
     models = two_models()
     caller = ANYONE.identified(Key(id="key_1", name="one"))
     assert models.allowed(caller) == list(models.all) == models.allowed(ANYONE)
+
+
+async def test_the_fingerprint_changes_with_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+
+    def fingerprint(content: bytes, changed: int) -> str:
+        file.write_bytes(content)
+        os.utime(file, ns=(0, changed))
+        return gateway_of(FakeEngine(), model=file).models.all[0].fingerprint
+
+    states = [(b"a", 1), (b"b", 2), (b"ab", 2), (b"a", 1)]
+    first, *others, again = (fingerprint(*state) for state in states)
+    assert first == again
+    assert len({first, *others}) == 3
+
+
+async def test_the_fingerprint_of_an_adapter_is_also_that_of_its_model() -> None:
+    models, adapter = two_models(), Adapter(0, "fr", EMBEDDER, 1.0)
+    adapted = [model.adapted(adapter, lambda _model, _engine: pytest.fail("it is not loaded")) for model in models.all]
+    assert len({model.fingerprint for model in (*models.all, *adapted)}) == 4
 
 
 async def test_a_file_that_cannot_be_read_for_now_has_no_time_yet(monkeypatch: pytest.MonkeyPatch) -> None:

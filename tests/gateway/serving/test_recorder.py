@@ -7,10 +7,12 @@ import pytest
 
 from engine import (
     Busy,
+    EmbeddingRequest,
     EngineError,
     EngineFault,
     FinishReason,
     GenerationRequest,
+    Ranking,
     RequestError,
     RequestSummary,
     SlowReader,
@@ -71,6 +73,24 @@ async def test_a_record_has_the_figures_of_the_engine() -> None:
     record = recorded(None, FINISHED, recorder=Recorder("m"))
     figures = {name: value for name, value in asdict(FINISHED).items() if name != "finished"}
     assert {name: getattr(record, name) for name in figures} == {**figures, "finish_reasons": ("stop", "length")}
+
+
+@pytest.mark.parametrize(("own", "limit"), [(0, 0), (None, 7)])
+async def test_a_record_has_what_a_generation_asks_for(own: int | None, limit: int) -> None:
+    asked = REQUEST.replaced(n=3, stream=True, max_tokens=own, default_max_tokens=7)
+    with Recorder("m").generation(Caller(request_id="req_1"), asked, Operation.CHAT) as recording:
+        record = recording.record
+    assert (record.stream, record.choices, record.max_tokens) == (True, 3, limit)
+
+
+@pytest.mark.parametrize(
+    ("ranking", "operation"), [(None, Operation.EMBEDDINGS), (Ranking(query="q"), Operation.RERANK)]
+)
+async def test_a_record_has_what_is_made_of_inputs(ranking: Ranking | None, operation: Operation) -> None:
+    asked = EmbeddingRequest(id="req_1", inputs=("a", "b"), ranking=ranking)
+    with Recorder("m").embedding(Caller(request_id="req_1"), asked) as recording:
+        record = recording.record
+    assert (record.operation, record.choices) == (operation, 2)
 
 
 @pytest.mark.parametrize(
