@@ -9,6 +9,7 @@ from engine import Unavailable
 from gateway.app import Equipment, Gateway
 from gateway.routing.blocks import BLOCK_BYTES, Blocks, PromptScope, text_blocks, token_blocks
 from gateway.routing.report import Report
+from gateway.serving import prefixes
 from gateway.serving.prefixes import HeldPrefixes
 from tests.gateway.application import NAME, app_of, gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
@@ -69,6 +70,15 @@ async def test_token_prompts_and_all_prompts_of_a_request_are_reported() -> None
     assert (await report(gateway)).held == {*both[0], *both[1]}
 
 
+async def test_a_report_that_is_too_large_has_the_latest_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "MOST_BLOCKS", 2)
+    gateway = gateway_of(FakeEngine(), prefix_secret=SECRET)
+    latest = "y" * BLOCK_BYTES
+    for prompt in (PROMPT, "z" * BLOCK_BYTES, latest):
+        await complete(gateway, prompt=prompt)
+    assert (await report(gateway)).held == {*blocks(prompt="z" * BLOCK_BYTES), *blocks(prompt=latest)}
+
+
 async def test_callers_of_different_partitions_share_no_block() -> None:
     gateway = gateway_of(FakeEngine(), prefix_secret=SECRET, partition_cache=True)
     seen: set[int] = set()
@@ -118,8 +128,8 @@ async def test_reports_are_on_the_port_for_metrics_if_there_is_one() -> None:
 
 
 async def test_reports_for_the_own_process_are_not_shown() -> None:
-    prefixes = HeldPrefixes(SECRET.encode())
-    gateway = gateway_of(FakeEngine(), equipment=Equipment(prefixes=prefixes))
+    held = HeldPrefixes(SECRET.encode())
+    gateway = gateway_of(FakeEngine(), equipment=Equipment(prefixes=held))
     await complete(gateway)
-    assert (await prefixes.report()).held == set(blocks())
+    assert (await held.report()).held == set(blocks())
     assert (await AsgiCall(gateway.app, "/prefixes", method="GET").run()).status == 501

@@ -328,6 +328,14 @@ async def test_the_prompts_token_ids_are_sent_once() -> None:
     assert not any(chunk["choices"][0]["logprobs"] for chunk in others)
 
 
+@pytest.mark.parametrize(("path", "fields"), [(PATH, {"return_token_ids": True}), (f"{PATH}/input_tokens", {})])
+async def test_a_refusal_of_the_prompts_text_names_the_messages(path: str, fields: dict[str, Any]) -> None:
+    engine = engine_of()
+    engine.refusal = RequestError("No.", code="invalid", param="content")
+    reply = await post(app_of(engine), path, {"messages": ASKED, **fields})
+    assert (reply.status, reply.json["error"]["param"]) == (400, "messages")
+
+
 @pytest.mark.parametrize("usage", [False, True])
 async def test_timings_are_in_the_last_chunk(usage: bool) -> None:
     body = {"messages": ASKED, "timings": True}

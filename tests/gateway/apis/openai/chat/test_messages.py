@@ -62,6 +62,18 @@ def test_arguments_may_be_an_object() -> None:
     assert plain({**CALLED, "tool_calls": [given]}) == plain(CALLED)
 
 
+def test_results_may_follow_all_calls() -> None:
+    second = {"role": "assistant", "tool_calls": [{**CALL, "id": "call_2"}]}
+    results = [{"role": "tool", "tool_call_id": id_, "content": "2"} for id_ in ("call_1", "call_2")]
+    assert plain(CALLED, second, *results)[2:] == [{**result, "name": "add"} for result in results]
+
+
+def test_a_deprecated_result_is_that_of_the_latest_call() -> None:
+    result = {"role": "function", "name": "add", "content": "2"}
+    ids = [message.get("tool_call_id") for message in plain(OLD_CALL, result, OLD_CALL, result)]
+    assert ids == [None, "call_messages[0]", None, "call_messages[2]"]
+
+
 def test_calls_of_the_deprecated_kind_become_those_of_today() -> None:
     called, result = plain(OLD_CALL, {"role": "function", "name": "add", "content": None})
     (call,) = called["tool_calls"]
@@ -133,6 +145,10 @@ def test_a_refusal_names_the_place_in_the_messages(wrong: str) -> None:
     assert (caught.value.param, caught.value.code) == (place, "invalid_value")
     assert caught.value.message.startswith(f"{place}: ")
     assert reason in caught.value.message
+
+
+def test_the_greatest_number_of_messages_is_read() -> None:
+    assert len(read_messages([{"role": "user", "content": "Hi"}] * MAX_MESSAGES)) == MAX_MESSAGES
 
 
 @pytest.mark.parametrize("value", [[], "Hi", {}, [{}] * (MAX_MESSAGES + 1)])

@@ -192,6 +192,12 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "continue_final_message",
         "without calls",
     ),
+    "a deprecated call to go on": (
+        {"messages": [{"role": "assistant", "function_call": {"name": "f", "arguments": "{}"}}]}
+        | {"continue_final_message": True},
+        "continue_final_message",
+        "without calls",
+    ),
     "two grammars": ({"guided_regex": "a", "grammar": "start: /a/"}, "guided_regex", "cannot be combined with grammar"),
 }
 
