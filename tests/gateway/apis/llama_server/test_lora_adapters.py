@@ -46,7 +46,9 @@ async def set_scales(app: ASGIApp, scales: object, key: str = "") -> AsgiCall:
 
 async def test_adapters_are_models_with_a_parent() -> None:
     app = app_of(FakeEngine(), lora=LORA)
-    models = (await get(app, "/v1/models"))["data"]
+    listed = await get(app, "/v1/models")
+    models = listed["data"]
+    assert (listed["first_id"], listed["last_id"]) == (NAMES[0], NAMES[-1])
     assert [model["id"] for model in models] == NAMES
     assert [model.get("parent") for model in models] == [None, "tiny", "tiny"]
     one = await get(app, "/v1/models/tiny:fr")

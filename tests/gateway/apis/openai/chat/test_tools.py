@@ -149,6 +149,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "tool_choice",
         "that of functions is function_call",
     ),
+    "a function chosen as a tool": (
+        {"functions": [{"name": "a"}], "tool_choice": named("a")},
+        "tool_choice",
+        "that of functions is function_call",
+    ),
     "a stranger of old": (
         {"functions": [{"name": "a"}], "function_call": {"name": "b"}},
         "function_call",
