@@ -61,6 +61,12 @@ def test_tool_choice_selects_tools(choice: object, names: list[str], chosen: obj
     assert ([tool.name for tool in made.tools], made.choice) == (names, chosen)
 
 
+def test_the_greatest_number_of_tools_is_offered() -> None:
+    names = [f"f{i}" for i in range(MAX_TOOLS)]
+    for made in (offer(tools=[tool(name) for name in names]), offer(functions=[{"name": name} for name in names])):
+        assert [tool.name for tool in made.tools] == names
+
+
 def test_the_deprecated_fields_mean_the_same() -> None:
     functions = [{"name": "add", "parameters": SCHEMA}]
     assert offer(functions=functions) == offer(tools=[tool(parameters=SCHEMA)])
@@ -159,6 +165,11 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
         "function_call",
         "'b', which is not offered",
     ),
+    "a function without a name": (
+        {"functions": [{"name": "a"}], "function_call": {}},
+        "function_call.name",
+        "Field required",
+    ),
     "a stranger allowed": (
         {"tools": [tool()], "tool_choice": allowed("auto", "sub")},
         "tool_choice",
@@ -195,6 +206,7 @@ def test_a_refusal_names_the_place_in_the_tools(wrong: str) -> None:
         ("tool_choice", 5),
         ("parallel_tool_calls", "yes"),
         ("functions", []),
+        ("functions", {"name": "a"}),
         ("function_call", "required"),
     ],
 )
