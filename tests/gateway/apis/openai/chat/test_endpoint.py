@@ -248,6 +248,8 @@ async def test_only_the_first_call_counts_without_parallel_calls(stream: bool) -
 
 async def test_a_deprecated_function_request_gets_a_function_call() -> None:
     functions = [{"name": "add"}]
+    (plain,) = await ask(says("Hi"), functions=functions)
+    assert (plain["message"]["content"], plain["finish_reason"]) == ("Hi", "stop")
     (choice,) = await ask(says(CALL), functions=functions)
     called = {"name": "add", "arguments": '{"x": 1}'}
     assert choice["message"] == {"role": "assistant", "content": None, "refusal": None, "function_call": called}

@@ -73,6 +73,7 @@ def test_every_field_reaches_the_engine() -> None:
     ("fields", "limit"),
     [
         ({"max_tokens": 5}, 5),
+        ({"max_tokens": 0}, 0),
         ({"max_completion_tokens": 0}, 0),
         ({"max_tokens": 5, "max_completion_tokens": 5}, 5),
         ({"max_completion_tokens": None}, None),
@@ -140,6 +141,7 @@ def test_a_last_assistant_message_can_be_continued() -> None:
     said = [*ASKED, {"role": "assistant", "content": "Well"}]
     for more in ({}, {"add_generation_prompt": False}):
         assert conversation(messages=said, continue_final_message=True, **more).continue_final
+    assert not conversation(continue_final_message=False).continue_final
     assert not conversation(messages=said, add_generation_prompt=False).open_answer
     assert conversation(messages=said, add_generation_prompt=True).open_answer
 
@@ -180,6 +182,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "another retention": ({"prompt_cache_retention": "1h"}, "prompt_cache_retention", "'in_memory'"),
     "a prediction of nothing": ({"prediction": {"type": "content"}}, "prediction", "Field required"),
     "no messages": ({"messages": None}, "messages", "Field required"),
+    "no messages to go on": ({"messages": None, "continue_final_message": True}, "messages", "Field required"),
     "an open end twice": (
         {"messages": [*ASKED, {"role": "assistant", "content": "x"}], "continue_final_message": True}
         | {"add_generation_prompt": True},
