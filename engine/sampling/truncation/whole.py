@@ -36,12 +36,12 @@ def draw_from_all(logits: Logits, tops: Logits, temperatures: Logits, uniforms: 
     """
     width = logits.shape[1]
     if width <= FEW:
-        heads = Heads.above(logits, tops, np.full_like(tops, LOWEST))
+        heads = Heads.where(logits >= LOWEST, logits, tops)
         return Shares(heads, temperatures).draw([numbers.next() for numbers in uniforms])
     with np.errstate(over="ignore"):
         floors = np.maximum(tops - np.float32(_depth(width)) * temperatures, LOWEST)
     likely = logits >= floors[:, np.newaxis]
-    if np.count_nonzero(likely) <= len(logits) * _LIKELY:
+    if all(np.count_nonzero(row) <= _LIKELY for row in likely):  # not their sum: a draw must not depend on other rows
         return _draw_likely(Heads.where(likely, logits, tops), logits, tops, temperatures, uniforms)
     if len(logits) == 1:
         return [_draw_block(logits[0], tops[0], temperatures[0], uniforms[0])]
@@ -91,4 +91,5 @@ def _draw_block(logits: Logits, top: np.float32, temperature: np.float32, unifor
     before = float(masses[block - 1]) if block else 0.0
     start = block * _BLOCK
     inside = np.cumsum(weights[start : start + _BLOCK], dtype=np.float64)
-    return start + min(int(inside.searchsorted(wanted - before)), len(inside) - 1)
+    rest = min(wanted - before, float(inside[-1]))  # a rounded mass may be more, and the last token impossible
+    return start + int(inside.searchsorted(rest))

@@ -98,6 +98,24 @@ def test_rows_that_are_drawn_together_have_the_tokens_that_they_have_alone() -> 
         assert all(row[token] > -math.inf for row, token in zip(logits, drawn, strict=True))
 
 
+def test_a_draw_from_a_large_vocabulary_does_not_depend_on_how_flat_other_rows_are() -> None:
+    spreads = np.array([2.0, 10.0, 10.0, 10.0])  # the first one has tens of thousands of likely tokens
+    logits = np.random.default_rng(2).normal(0, 1, (len(spreads), 8 * VOCABULARY)) * spreads[:, np.newaxis]
+    check_alone(logits.astype(np.float32), {})
+
+
+def check_alone(logits: Logits, settings: dict[str, Any]) -> None:
+    """Check that rows have the tokens together that they have alone."""
+    best = logits.argmax(axis=1).tolist()
+    for step in range(20):
+        seeds = range(step * len(logits), (step + 1) * len(logits))
+        alone = [
+            draw(row[np.newaxis], [top], [truncation(seed, **settings)])[0]
+            for seed, row, top in zip(seeds, logits, best, strict=True)
+        ]
+        assert draw(logits, best, [truncation(seed, **settings) for seed in seeds]) == alone
+
+
 @pytest.mark.parametrize(
     "settings",
     [{"typical_p": 0.5}, {"dynatemp_range": 0.5}, {"samplers": ("top_p", "top_k"), "top_p": 0.5, "top_k": 3}],

@@ -81,3 +81,12 @@ def test_an_impossible_token_never_stands_for_the_unlikely_ones() -> None:
     logits[[3, 4]] = 5.0
     uniforms = Uniforms(1)
     assert {draw(logits, 1.0, uniforms) for _ in range(200)} == {3, 4}
+
+
+def test_a_rounded_mass_of_a_block_gives_no_impossible_token() -> None:
+    logits = np.random.default_rng(1).normal(0, 0.5, LARGE).astype(np.float32)
+    logits[whole._BLOCK - 1 :: whole._BLOCK] = -math.inf
+    weights = np.exp(logits - logits.max())
+    masses = np.cumsum(np.add.reduceat(weights, np.arange(0, LARGE, whole._BLOCK)), dtype=np.float64)
+    for end in (masses / masses[-1]).tolist():
+        assert logits[draw(logits, 1.0, Scripted(end - 1e-15))] > -math.inf
