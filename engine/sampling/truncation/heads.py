@@ -18,6 +18,8 @@ LOWEST: Final = np.finfo(np.float32).min
 MOST_ROWS: Final = 16
 """Rows at once. Their logits are some megabytes, which a core's caches hold."""
 _GROUP = 64
+_TIES = 1 - np.finfo(np.float32).eps
+"""Factor that leaves rounding out of ties: sums are rounded by those of the rows before."""
 _TINY = np.finfo(np.float64).tiny
 _COLUMN_BITS, _DEPTH_BITS = np.uint64(27), np.uint64(31)
 _COLUMNS, _DEPTHS = np.uint64(2**27 - 1), np.uint64(2**31 - 1)
@@ -81,7 +83,7 @@ class Heads:
         """
         sums, edges = self.sums(np.exp(self.logits))
         before = sums[:-1] - edges[self.rows]
-        return self.keep(before < np.maximum(masses, _TINY)[self.rows])
+        return self.keep(before < np.maximum(masses * _TIES, _TINY)[self.rows])
 
     def masses(self) -> NDArray[np.float64]:
         """Return the mass of all candidates of each row, relative to that of its best one."""

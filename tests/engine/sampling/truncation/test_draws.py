@@ -10,7 +10,7 @@ from engine.request import Sampling
 from engine.sampling.candidates import Logits
 from engine.sampling.sampler_order import active_samplers
 from engine.sampling.truncation.draws import Truncation, draw, truncation_of
-from engine.sampling.truncation.heads import Heads
+from engine.sampling.truncation.heads import MOST_ROWS, Heads
 
 VOCABULARY = 5000
 SETTINGS: list[dict[str, Any]] = [
@@ -102,6 +102,14 @@ def test_a_draw_from_a_large_vocabulary_does_not_depend_on_how_flat_other_rows_a
     spreads = np.array([2.0, 10.0, 10.0, 10.0])  # the first one has tens of thousands of likely tokens
     logits = np.random.default_rng(2).normal(0, 1, (len(spreads), 8 * VOCABULARY)) * spreads[:, np.newaxis]
     check_alone(logits.astype(np.float32), {})
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_ties_at_the_border_of_a_nucleus_do_not_depend_on_other_rows(seed: int) -> None:
+    logits = np.random.default_rng(seed).normal(0, 12, (MOST_ROWS, 200)).astype(np.float32)
+    logits[1::2, 10:] = -math.inf
+    logits[1::2, :10] = 3.3
+    check_alone(logits, {"top_k": 50, "top_p": 0.5})
 
 
 def check_alone(logits: Logits, settings: dict[str, Any]) -> None:
