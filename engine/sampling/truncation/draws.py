@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.request import Sampling
 from engine.sampling.candidates import Logits
-from engine.sampling.truncation.heads import MOST_ROWS, Heads, floors_of_best
+from engine.sampling.truncation.heads import MOST_ROWS, Heads, ManyCandidatesError, floors_of_best
 from engine.sampling.truncation.shares import Shares
 from engine.sampling.truncation.uniforms import Uniforms
 from engine.sampling.truncation.whole import draw_from_all
@@ -23,7 +23,10 @@ _UNDERFLOW: Final = 104.0
 """In logits below the best; exp gives 0 there in single precision."""
 
 Find: TypeAlias = Callable[[Logits, Logits, Sequence["Truncation"]], Heads]
-"""Returns the candidates that truncation leaves of rows, by their logits, the best logit of each, and its settings."""
+"""Returns the candidates that truncation leaves of rows, by their logits, the best logit of each, and its settings.
+
+Raises `ManyCandidatesError`.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +97,12 @@ def _draw(find: Find | None, logits: Logits, tops: Logits, truncations: Sequence
     uniforms = [truncation.uniforms for truncation in truncations]
     if find is None:
         return draw_from_all(logits, tops, temperatures, uniforms)
-    return Shares(find(logits, tops, truncations), temperatures).draw([numbers.next() for numbers in uniforms])
+    try:
+        heads = find(logits, tops, truncations)
+    except ManyCandidatesError:
+        rows = (slice(at, at + 1) for at in range(len(truncations)))
+        return [_draw(find, logits[row], tops[row], truncations[row])[0] for row in rows]
+    return Shares(heads, temperatures).draw([numbers.next() for numbers in uniforms])
 
 
 def _best(logits: Logits, tops: Logits, truncations: Sequence[Truncation]) -> Heads:
@@ -112,11 +120,11 @@ def _nuclei(logits: Logits, tops: Logits, truncations: Sequence[Truncation]) -> 
     weights = np.subtract(logits, tops[:, np.newaxis])
     np.exp(weights, out=weights)
     masses = weights.sum(axis=1).astype(np.float64) * [truncation.top_p for truncation in truncations]
-    depth = _FIRST_DEPTH
-    heads = Heads.above(logits, tops, tops - np.float32(depth))
-    while depth < _UNDERFLOW and (heads.masses() < masses).any():
-        depth *= 2
-        heads = Heads.above(logits, tops, tops - np.float32(depth))
+    depths = np.full_like(tops, _FIRST_DEPTH)
+    heads = Heads.above(logits, tops, tops - depths)
+    while (lacking := (heads.masses() < masses) & (depths < _UNDERFLOW)).any():
+        depths[lacking] *= 2
+        heads = Heads.above(logits, tops, tops - depths)
     return _kept_by_min_p(heads.sorted().nucleus(masses), truncations)
 
 

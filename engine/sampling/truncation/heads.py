@@ -17,12 +17,18 @@ LOWEST: Final = np.finfo(np.float32).min
 """The lowest floor, which leaves out impossible tokens alone."""
 MOST_ROWS: Final = 16
 """Rows at once. Their logits are some megabytes, which a core's caches hold."""
+_MANY: Final = 1 << 16
+"""Candidates. More of them leave a core's caches, and take longer than the calls of numpy that rows share."""
 _GROUP = 64
 _TIES = 1 - np.finfo(np.float32).eps
 """Factor that leaves rounding out of ties: sums are rounded by those of the rows before."""
 _TINY = np.finfo(np.float64).tiny
 _COLUMN_BITS, _DEPTH_BITS = np.uint64(27), np.uint64(31)
 _COLUMNS, _DEPTHS = np.uint64(2**27 - 1), np.uint64(2**31 - 1)
+
+
+class ManyCandidatesError(Exception):
+    """Rows have so many candidates together that each should be drawn on its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +52,14 @@ class Heads:
             logits: (rows, tokens).
             tops: the best logit of each row.
             floors: at most `tops`. Impossible tokens are left out in any case.
+
+        Raises:
+            ManyCandidatesError: they are too many for several rows.
         """
-        return cls.where(logits >= np.maximum(floors, LOWEST)[:, np.newaxis], logits, tops)
+        kept = logits >= np.maximum(floors, LOWEST)[:, np.newaxis]
+        if len(logits) > 1 and np.count_nonzero(kept) > _MANY:
+            raise ManyCandidatesError
+        return cls.where(kept, logits, tops)
 
     @classmethod
     def where(cls, kept: NDArray[np.bool_], logits: Logits, tops: Logits) -> Self:
@@ -56,7 +68,7 @@ class Heads:
         (flat,) = kept.ravel().nonzero()
         rows = flat // width
         columns = flat - rows * width
-        return cls(count, rows, columns, logits[rows, columns] - tops[rows])
+        return cls(count, rows, columns, logits.ravel().take(flat) - tops[rows])
 
     def sorted(self) -> Self:
         """Return them with the likeliest of each row first, of equal ones the first of the row.
@@ -87,8 +99,8 @@ class Heads:
 
     def masses(self) -> NDArray[np.float64]:
         """Return the mass of all candidates of each row, relative to that of its best one."""
-        _, edges = self.sums(np.exp(self.logits))
-        return edges[1:] - edges[:-1]
+        masses: NDArray[np.float64] = np.add.reduceat(np.exp(self.logits), self.edges()[:-1], dtype=np.float64)
+        return masses
 
     def sums(self, weights: Logits) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the sums of the weights before each candidate, and before each row. Both end with the total."""

@@ -1,6 +1,7 @@
 """Draws of several rows at once, and their candidates against the definition in double precision."""
 
 import math
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,48 @@ def check_alone(logits: Logits, settings: dict[str, Any]) -> None:
             for seed, row, top in zip(seeds, logits, best, strict=True)
         ]
         assert draw(logits, best, [truncation(seed, **settings) for seed in seeds]) == alone
+
+
+@pytest.mark.parametrize(
+    ("usual", "wide"), [({"top_k": 40}, {"top_k": 2**31 - 1}), ({"top_p": 0.5}, {"top_p": 0.9999999})], ids=str
+)
+def test_a_row_with_many_candidates_does_not_make_those_of_others_many(
+    usual: dict[str, Any], wide: dict[str, Any]
+) -> None:
+    logits = np.random.default_rng(2).normal(0, 4, (MOST_ROWS, 8 * VOCABULARY)).astype(np.float32)
+    truncations = [truncation(**usual) for _ in logits]
+    truncations[3] = truncation(**wide)
+    best = logits.argmax(axis=1).tolist()
+    tracemalloc.start()
+    draw(logits, best, truncations)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * logits.nbytes
+
+
+def test_many_candidates_of_all_rows_are_not_held_at_once() -> None:
+    logits = np.random.default_rng(2).normal(0, 4, (MOST_ROWS, 8 * VOCABULARY)).astype(np.float32)
+    tracemalloc.start()
+    draw(logits, logits.argmax(axis=1).tolist(), [truncation(min_p=1e-30) for _ in logits])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * logits.nbytes
+
+
+def test_only_the_head_of_a_flat_row_grows_to_have_the_mass_of_its_nucleus(monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = np.random.default_rng(2).normal(0, 1, (2, VOCABULARY)).astype(np.float32)
+    logits[0, 7] = 16.0
+    logits[1] *= 3
+    sizes: list[int] = []
+
+    def sort(heads: Heads) -> Heads:
+        sizes.append(int((heads.rows == 0).sum()))
+        return original(heads)
+
+    original = Heads.sorted
+    monkeypatch.setattr(Heads, "sorted", sort)
+    draw(logits, logits.argmax(axis=1).tolist(), [truncation(top_p=0.99)] * 2)
+    assert sizes == [1]
 
 
 @pytest.mark.parametrize(
