@@ -123,8 +123,8 @@ class KeptStream:
                 raise
 
         def last_events(problem: Problem) -> bytes:
-            """Return the end of the kept stream, or the failure of this reader alone."""
-            if self.dropped <= position < self.size:
+            """Return the end of the kept stream, or the failure of this reader alone, who may be far behind."""
+            if self.dropped <= position and 0 < self.size - position <= BLOCK:
                 return bytes(self._bytes[position - self.dropped :])
             return self.framing.failure % self.conventions.encode_error(self.conventions.adapt(problem))
 

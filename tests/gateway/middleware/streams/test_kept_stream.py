@@ -66,16 +66,32 @@ async def test_a_reader_gets_blocks_of_whole_events() -> None:
 async def test_a_reader_that_the_server_stops_gets_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_stream, "MOST_BYTES", 8)
     kept = Kept()
-    kept.stops_reading = True
     await kept.put(b"abcdefgh")
+    await read_until_stopped(kept, b"ijkl")
+    assert b"".join(kept.bodies) == b"abcdefghijkl"
+
+
+async def test_a_reader_far_behind_that_the_server_stops_gets_a_failure() -> None:
+    """The rest of each such reader would be up to 4 MiB of memory, for all at once."""
+    kept = Kept()
+    await kept.put(b"data: 1\n\n")
+    await read_until_stopped(kept, 100 * (b"data: " + b"x" * 1000 + b"\n\n"))
+    first, *last = kept.bodies[1:]
+    assert (first, len(last)) == (b"data: 1\n\n", 1)
+    assert b'"error"' in last[0]
+    assert len(last[0]) < 1000
+
+
+async def read_until_stopped(kept: Kept, unread: bytes) -> None:
+    """Read a stream until the server stops, which has more bytes by then."""
+    kept.stops_reading = True
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(kept.read)
         await anyio.wait_all_tasks_blocked()
-        await kept.put(b"ijkl")
+        await kept.put(unread)
         kept.stream.end()
         kept.caller.closing.set(Closing("the server stops", Cause.SHUTDOWN, RefusedError(DEADLINE_PASSED)))
         tasks.cancel_scope.cancel()
-    assert b"".join(kept.bodies) == b"abcdefghijkl"
 
 
 async def test_a_reader_adds_no_comment() -> None:
