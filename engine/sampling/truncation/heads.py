@@ -93,8 +93,8 @@ class Heads:
         Args:
             masses: relative to that of the best candidate, which is always kept.
         """
-        sums, edges = self.sums(np.exp(self.logits))
-        before = sums[:-1] - edges[self.rows]
+        sums = self.sums(np.exp(self.logits))
+        before = sums[:-1] - sums[self.edges()][self.rows]
         return self.keep(before < np.maximum(masses * _TIES, _TINY)[self.rows])
 
     def masses(self) -> NDArray[np.float64]:
@@ -102,11 +102,11 @@ class Heads:
         masses: NDArray[np.float64] = np.add.reduceat(np.exp(self.logits), self.edges()[:-1], dtype=np.float64)
         return masses
 
-    def sums(self, weights: Logits) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the sums of the weights before each candidate, and before each row. Both end with the total."""
+    def sums(self, weights: Logits) -> NDArray[np.float64]:
+        """Return the sum of the weights before each candidate, and the total."""
         sums = np.zeros(len(weights) + 1)
         weights.cumsum(dtype=np.float64, out=sums[1:])
-        return sums, sums[self.edges()]
+        return sums
 
     def keep(self, kept: NDArray[np.bool_]) -> Self:
         """Return candidates by a flag for each."""

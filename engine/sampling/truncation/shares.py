@@ -27,10 +27,10 @@ class Shares:
             self.weights = np.exp(heads.logits / temperatures[heads.rows])
         self._columns = heads.columns
         self._others = others
-        self._sums, self._edges = heads.sums(self.weights)
-        self._masses = self._edges[1:] - self._edges[:-1]
-        places = heads.edges()
-        self._first, self._last = places[:-1], places[1:] - 1
+        self._sums, edges = heads.sums(self.weights), heads.edges()
+        self._first, self._last = edges[:-1], edges[1:] - 1
+        self._before = self._sums[self._first]
+        self._masses = self._sums[edges[1:]] - self._before
 
     def draw(self, numbers: Sequence[float]) -> list[int]:
         """Return the place of a candidate of each row, or `OTHERS`, by llama.cpp's rule.
@@ -41,7 +41,7 @@ class Shares:
             numbers: a random number for each row, from 0 up to 1.
         """
         wanted = (self._masses + self._others) * numbers
-        at = self._sums[1:].searchsorted(self._edges[:-1] + wanted)
+        at = self._sums[1:].searchsorted(self._before + wanted)
         chosen = self._columns[np.minimum(np.maximum(at, self._first), self._last)]
         if self._others:
             chosen[wanted > self._masses] = OTHERS
@@ -53,5 +53,5 @@ class Shares:
         wanted = (self._masses[row] + self._others) * number
         if wanted > self._masses[row]:
             return OTHERS
-        at = int(self._sums[1:].searchsorted(self._edges[row] + wanted))
+        at = int(self._sums[1:].searchsorted(self._before[row] + wanted))
         return int(self._columns[min(max(at, int(self._first[row])), int(self._last[row]))])

@@ -19,10 +19,12 @@ FEW: Final = 4096
 """Tokens. From up to this many, the draw is llama.cpp's."""
 _BLOCK = 512
 """Tokens. About the square root of a large vocabulary, which makes both stages of a draw by blocks short."""
-_OTHERS: Final = 1 / 8
+_OTHERS: Final = 1 / 2
 """Mass of all tokens below the floor at most, relative to that of the best one. With less, more tokens are likely."""
 _LIKELY = 1 << 14
-"""Tokens. A draw from so many likely ones takes less time than a draw of a block from a large vocabulary."""
+"""Tokens. A draw from so many likely ones takes less time than a draw of a block from a large vocabulary. Each row
+counts for itself: its draw must not depend on others.
+"""
 
 
 def draw_from_all(logits: Logits, tops: Logits, temperatures: Logits, uniforms: Sequence[Uniforms]) -> list[int]:
@@ -41,7 +43,7 @@ def draw_from_all(logits: Logits, tops: Logits, temperatures: Logits, uniforms: 
     with np.errstate(over="ignore"):
         floors = np.maximum(tops - np.float32(_depth(width)) * temperatures, LOWEST)
     likely = logits >= floors[:, np.newaxis]
-    if all(np.count_nonzero(row) <= _LIKELY for row in likely):  # not their sum: a draw must not depend on other rows
+    if np.count_nonzero(likely) <= _LIKELY or all(np.count_nonzero(row) <= _LIKELY for row in likely):
         return _draw_likely(Heads.where(likely, logits, tops), logits, tops, temperatures, uniforms)
     if len(logits) == 1:
         return [_draw_block(logits[0], tops[0], temperatures[0], uniforms[0])]
