@@ -79,7 +79,7 @@ class PooledPreparer(Preparer):
             prepared = prepare(endpoint.body, endpoint.prepare, raw)
         else:
             prepared = await self._read(caller, endpoint, raw)
-        self._unknown_fields.report(caller, prepared.unknown)
+        self._unknown_fields.report(caller, endpoint.path, prepared.unknown)
         return prepared.value
 
     @override

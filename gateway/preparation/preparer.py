@@ -58,7 +58,7 @@ class InlinePreparer(Preparer):
     @override
     async def read(self, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> Any:
         prepared = prepare(endpoint.body, endpoint.prepare, raw)
-        self._unknown_fields.report(caller, prepared.unknown)
+        self._unknown_fields.report(caller, endpoint.path, prepared.unknown)
         return prepared.value
 
     @override

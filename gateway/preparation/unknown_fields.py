@@ -14,7 +14,7 @@ MAX_REPORTED = 32
 
 
 class UnknownFields:
-    """Reports unknown fields in the header of each response, and each name once in the log."""
+    """Reports unknown fields in the header of each response, and each once for each path in the log."""
 
     max_logged = 256
     """Unknown fields that are logged. With the bound of a name's length it bounds `logged` and the log."""
@@ -25,24 +25,24 @@ class UnknownFields:
         Args:
             strict: refuse unknown fields.
         """
-        self.logged: set[str] = set()
-        """Unknown fields that are logged so far."""
+        self.logged: set[tuple[str, str]] = set()
+        """Paths and their unknown fields that are logged so far."""
         self._strict = strict
 
-    def report(self, caller: Caller, names: Sequence[str]) -> None:
-        """Report the unknown fields of one body. Raises `RequestError` if they are refused."""
+    def report(self, caller: Caller, path: str, names: Sequence[str]) -> None:
+        """Report the unknown fields of one body for an endpoint's path. Raises `RequestError` if they are refused."""
         if not names:
             return
         if self._strict:
             raise RequestError(f"Unknown field: {names[0]!r}", code="unknown_parameter", param=names[0])
         caller.reply_headers.append((IGNORED, ignored(names)))
         for name in names:
-            self._log(name)
+            self._log(path, name)
 
-    def _log(self, name: str) -> None:
-        if name not in self.logged and len(self.logged) < self.max_logged:
-            self.logged.add(name)
-            logger.warning("the unknown field %r of a request is ignored, now and later", name)
+    def _log(self, path: str, name: str) -> None:
+        if (path, name) not in self.logged and len(self.logged) < self.max_logged:
+            self.logged.add((path, name))
+            logger.warning("%s: the unknown field %r of a request is ignored, now and later", path, name)
 
 
 def ignored(names: Sequence[str]) -> bytes:

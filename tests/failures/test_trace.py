@@ -56,7 +56,7 @@ def ask(port: int, request_id: str | None, status: int, **body: Any) -> str:
 
 ANSWERED = {"gateway: response begins", "gateway: request ended"}
 SERVED = ANSWERED | {"engine: request checked", "engine: sequence ended"}
-NOTE = "gateway: the unknown field 'unheard_of' of a request is ignored, now and later"
+NOTE = "gateway: /v1/completions: the unknown field 'unheard_of' of a request is ignored, now and later"
 TRACES = {
     "served": SERVED,
     "noted": SERVED | {NOTE},

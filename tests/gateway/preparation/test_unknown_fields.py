@@ -18,8 +18,10 @@ def read(fields: dict[str, object]) -> ReadBody[CompletionBody]:
     return read_body(orjson.dumps({"prompt": "x", **fields}), CompletionBody)
 
 
-def report(reporter: UnknownFields, fields: dict[str, object], caller: Caller = CALLER) -> None:
-    reporter.report(caller, read(fields).unknown)
+def report(
+    reporter: UnknownFields, fields: dict[str, object], caller: Caller = CALLER, path: str = "/v1/completions"
+) -> None:
+    reporter.report(caller, path, read(fields).unknown)
 
 
 def reported(**fields: object) -> bytes | None:
@@ -36,8 +38,16 @@ def test_a_long_unknown_field_name_is_truncated(caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING, "gateway.preparation.unknown_fields"):
         report(reporter, {"x" * 100_000: 1, "x" * 100_001: 1})
         report(reporter, {"x" * 80: 1})
-    assert reporter.logged == {"x" * 80}
+    assert reporter.logged == {("/v1/completions", "x" * 80)}
     assert len(caplog.records) == 1
+
+
+def test_the_log_names_the_path_where_a_field_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
+    reporter = UnknownFields()
+    with caplog.at_level(logging.WARNING, "gateway.preparation.unknown_fields"):
+        for path in ("/v1/responses", "/v1/completions", "/v1/responses"):
+            report(reporter, {"messages": []}, path=path)
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["/v1/responses", "/v1/completions"]
 
 
 def test_the_number_of_fields_is_bounded() -> None:

@@ -222,8 +222,8 @@ async def test_unknown_fields_are_logged_once(caplog: pytest.LogCaptureFixture) 
         assert (await post(app, PATH, {"prompt": "x", **{f"f{i}": i for i in range(300)}})).status == 200
     lines = [record.getMessage() for record in caplog.records]
     assert lines[:2] == [
-        "the unknown field 'mirrorstat' of a request is ignored, now and later",
-        "the unknown field 'a\\nb' of a request is ignored, now and later",
+        "/v1/completions: the unknown field 'mirrorstat' of a request is ignored, now and later",
+        "/v1/completions: the unknown field 'a\\nb' of a request is ignored, now and later",
     ]
     assert len(lines) == 256
 
