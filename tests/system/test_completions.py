@@ -130,7 +130,7 @@ async def test_refusals_name_the_field_at_fault(stream: bool) -> None:
             ({"response_format": {"type": "json_object", "schema": {"type": "nothing"}}}, "response_format"),
             ({"grammar": "root ::= ("}, "grammar"),
             ({"stop_token_ids": [2**31 - 1]}, "stop_token_ids"),
-            ({"samplers": ["top_a"]}, "samplers"),
+            ({"samplers": ["top_a"]}, "samplers[0]"),
         ):
             assert await refused(served, stream=stream, **fields) == (400, param)
 

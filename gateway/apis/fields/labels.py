@@ -3,6 +3,7 @@
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 from gateway.apis.fields.base import Fields
 
@@ -10,9 +11,11 @@ MAX_METADATA = 16
 
 
 def _few(metadata: object) -> object:
-    """Refuse too many items before each is validated."""
+    """Refuse too many items before each is validated, and other values than strings, whose places are no fields."""
     if isinstance(metadata, dict) and len(metadata) > MAX_METADATA:
         raise ValueError(f"should have at most {MAX_METADATA} items")
+    if isinstance(metadata, dict) and set(map(type, metadata.values())) - {str}:
+        raise PydanticCustomError("string_type", "should have strings as its values")
     return metadata
 
 

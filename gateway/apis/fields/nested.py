@@ -7,6 +7,7 @@ from pydantic import Discriminator, Tag, ValidationError
 
 from engine import RequestError
 from gateway.apis.fields.base import Fields
+from gateway.middleware.errors import first_fault
 
 
 class Nested(Fields):
@@ -21,8 +22,8 @@ def read_nested(model: type[_Nested], value: object, place: str) -> _Nested:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        fault = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise refusal(place + "".join(map(_step, fault["loc"])), fault["msg"].removeprefix("Value error, ")) from error
+        fault = first_fault(error)
+        raise refusal(place + "".join(map(_step, fault.place)), fault.reason) from error
 
 
 def of_type(kind: str) -> Tag:

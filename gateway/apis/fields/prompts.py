@@ -58,7 +58,7 @@ def read_prompts(value: object, *, limit: int = MAX_CHOICES) -> tuple[Prompt, ..
     if not value or not isinstance(value[0], str | list):
         return (_tokens(value),)
     if len(value) > limit:
-        raise ValueError(f"should have at most {limit} prompts")
+        raise ValueError(f"should have at most {limit} items")
     _check_tokens(sum(len(prompt) for prompt in value if isinstance(prompt, list)))
     return tuple(map(_prompt, value))
 

@@ -40,7 +40,7 @@ def read_mixed_prompts(value: object, *, limit: int = MAX_CHOICES) -> tuple[Mixe
     if not value:
         raise ValueError("should not be empty")
     if len(value) > limit:
-        raise ValueError(f"should have at most {limit} prompts")
+        raise ValueError(f"should have at most {limit} items")
     return tuple(map(_prompt, value))
 
 

@@ -102,6 +102,9 @@ class Outer(BaseModel):
     inner: Inner | None = None
     either: str | Inner = ""
     list_: list[int] = Field([], alias="list")
+    inners: list[Inner] | None = None
+    lists: list[int] | list[bool] = []
+    map: dict[str, int] = {}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +114,10 @@ class Outer(BaseModel):
         ({"inner": {"level": "x"}}, "inner.level"),
         ({"inner": 5}, "inner"),
         ({"either": {"level": "x"}}, "either"),
-        ({"list": ["x"]}, "list"),
+        ({"list": [0, "x"]}, "list[1]"),
+        ({"list": "x"}, "list"),
+        ({"inners": [{}, {"level": "x"}]}, "inners[1].level"),
+        ({"lists": [0, "x"]}, "lists"),
         ([], None),
     ],
 )
@@ -120,7 +126,22 @@ def test_a_validation_error_names_a_field_of_an_inner_object_by_its_path(body: o
         Outer.model_validate(body)
     problem = errors.validation_problem(caught.value, Outer)
     assert problem.param == param
-    assert problem.message.startswith(f"{param}: " if param else "Input")
+    assert problem.message.startswith(f"{param}: " if param else "should be an object")
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({"inner": "x"}, "inner: should be an object"),
+        ({"list": {}}, "list: should be an array"),
+        ({"map": []}, "map: should be an object"),
+        ([], "should be an object"),
+    ],
+)
+def test_a_validation_error_has_the_words_of_json(body: object, message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Outer.model_validate(body)
+    assert errors.validation_problem(caught.value, Outer).message == message
 
 
 def test_a_body_that_pydantic_cannot_parse_is_a_400() -> None:

@@ -86,9 +86,9 @@ async def test_the_field_chooses_adapters_by_their_ids() -> None:
         ({"lora": [{"id": 0, "scale": 1}], "model": "tiny:fr"}, "lora"),
         ({"lora": [], "model": "tiny:fr"}, "lora"),
         ({"lora": [{"id": 0, "scale": 1}, {"id": 0, "scale": 2}]}, "lora"),
-        ({"lora": [{"id": -1, "scale": 1}]}, "lora"),
-        ({"lora": [{"id": 0}]}, "lora"),
-        ({"lora": [{"id": 0, "scale": 101}]}, "lora"),
+        ({"lora": [{"id": -1, "scale": 1}]}, "lora[0].id"),
+        ({"lora": [{"id": 0}]}, "lora[0].scale"),
+        ({"lora": [{"id": 0, "scale": 101}]}, "lora[0].scale"),
         ({"lora": {"id": 0, "scale": 1}}, "lora"),
     ],
 )
@@ -134,6 +134,11 @@ async def test_wrong_scales_are_a_400_and_change_nothing(scales: object) -> None
     assert (await set_scales(app, [{"id": 0, "scale": 1}])).status == 200
     assert (await set_scales(app, scales)).status == 400
     assert [one["scale"] for one in await get(app, "/lora-adapters")] == [1.0, 0.0]
+
+
+async def test_an_error_names_the_scale_at_fault_by_its_place() -> None:
+    call = await set_scales(app_of(FakeEngine(), lora=LORA), [{"id": 0, "scale": 1}, {"id": "x", "scale": 1}])
+    assert call.json["error"]["param"] == "[1].id"
 
 
 async def test_a_model_without_adapters_has_an_empty_list() -> None:

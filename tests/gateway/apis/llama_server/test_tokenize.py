@@ -61,10 +61,20 @@ async def test_detokenize_returns_the_text_of_tokens(tokens: list[int], content:
     assert (reply.status, reply.json) == (200, {"content": content, "prompt": content})
 
 
-@pytest.mark.parametrize("tokens", [[512], [-1], ["a"], [True], "abc", None])
-async def test_an_invalid_token_to_detokenise_is_a_400(tokens: object) -> None:
+@pytest.mark.parametrize(
+    ("tokens", "param"),
+    [
+        ([512], "tokens"),
+        ([1, -1], "tokens[1]"),
+        (["a"], "tokens[0]"),
+        ([True], "tokens[0]"),
+        ("abc", "tokens"),
+        (None, "tokens"),
+    ],
+)
+async def test_an_invalid_token_to_detokenise_is_a_400(tokens: object, param: str) -> None:
     reply = await post(app_of(FakeEngine()), "/detokenize", {"tokens": tokens})
-    assert (reply.status, reply.json["error"]["param"]) == (400, "tokens")
+    assert (reply.status, reply.json["error"]["param"]) == (400, param)
 
 
 @pytest.mark.parametrize("path", ["/tokenize", "/detokenize"])

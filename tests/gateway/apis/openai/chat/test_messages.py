@@ -96,7 +96,7 @@ WRONG: dict[str, tuple[list[Any], str, str]] = {
     "null": ([{"role": "system", "content": None}], "messages[0].content", "Field required"),
     "a number": ([{"role": "user", "content": 5}], "messages[0].content", "should be a string or an array of parts"),
     "no parts": ([{"role": "user", "content": []}], "messages[0].content", "at least 1 item"),
-    "a part that is none": ([{"role": "user", "content": ["Hi"]}], "messages[0].content[0]", "valid dictionary"),
+    "a part that is none": ([{"role": "user", "content": ["Hi"]}], "messages[0].content[0]", "should be an object"),
     "another part": ([{"role": "user", "content": [{"type": "x"}]}], "messages[0].content[0].type", "'text' or"),
     "no text": ([{"role": "user", "content": [{"type": "text"}]}], "messages[0].content[0]", "should have a text"),
     "an image": (

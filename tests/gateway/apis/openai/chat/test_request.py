@@ -175,7 +175,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "another effort": ({"reasoning_effort": "some"}, "reasoning_effort", "should be 'none'"),
     "another verbosity": ({"verbosity": "some"}, "verbosity", "should be 'low'"),
-    "metadata of numbers": ({"metadata": {"a": 1}}, "metadata", "valid string"),
+    "metadata of numbers": ({"metadata": {"a": 1}}, "metadata", "should have strings as its values"),
     "much metadata": ({"metadata": {str(i): "x" for i in range(17)}}, "metadata", "at most 16 items"),
     "long metadata": ({"metadata": {"a": "x" * 513}}, "metadata", "at most 512 characters"),
     "a long identifier": ({"safety_identifier": "x" * 65}, "safety_identifier", "at most 64 characters"),

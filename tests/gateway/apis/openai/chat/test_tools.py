@@ -107,7 +107,7 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "no name": ({"tools": [tool(), {"type": "function", "function": {}}]}, "tools[1].function.name", "Field required"),
     "a name with blanks": ({"tools": [tool("a b")]}, "tools[0].function.name", "pattern"),
     "a long name": ({"tools": [tool("a" * 65)]}, "tools[0].function.name", "pattern"),
-    "a schema that is none": ({"tools": [tool(parameters=[])]}, "tools[0].function.parameters", "dictionary"),
+    "a schema that is none": ({"tools": [tool(parameters=[])]}, "tools[0].function.parameters", "should be an object"),
     "a deep schema": ({"tools": [tool(parameters=DEEP)]}, "tools[0].function.parameters", "nested too deeply"),
     "a custom tool without a name": ({"tools": [{"type": "custom", "custom": {}}]}, "tools[0].custom.name", "required"),
     "a format that is none": ({"tools": [custom(type="json")]}, "tools[0].custom.format", "'text', 'grammar'"),

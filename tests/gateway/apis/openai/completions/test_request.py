@@ -64,9 +64,9 @@ FORMS = "should be a string, an array of strings, an array of token ids or an ar
         ([1] * (2**18 + 1), "should have at most 262144 token ids in total"),
         ([[1] * (2**18 + 1)], "should have at most 262144 token ids in total"),
         ([[1] * 2**17, [1] * 2**17, [1]], "should have at most 262144 token ids in total"),
-        ([[]] * 10**6, "should have at most 128 prompts"),
-        (["x"] * 129, "should have at most 128 prompts"),
-        ([[]] * 129, "should have at most 128 prompts"),
+        ([[]] * 10**6, "should have at most 128 items"),
+        (["x"] * 129, "should have at most 128 items"),
+        ([[]] * 129, "should have at most 128 items"),
     ],
 )
 def test_invalid_prompts_are_refused(prompt: object, reason: str) -> None:
