@@ -32,7 +32,7 @@ def prepare_chat(body: OllamaChatBody) -> TextCall:
         keep_alive=body.keep_alive,
         conversation=None if conversation is None else encode_conversation(conversation),
         request=None if conversation is None else body.request(),
-        names={"prompt": "messages", "max_tokens": "options.num_predict", "grammar": "format"},
+        names={"prompt": "messages", "grammar": "format"},
     )
 
 
@@ -48,5 +48,5 @@ def prepare_generate(body: OllamaGenerateBody) -> TextCall:
         keep_alive=body.keep_alive,
         conversation=conversation,
         request=request,
-        names={"messages": "prompt", "max_tokens": "options.num_predict", "grammar": "format"},
+        names={"messages": "prompt", "grammar": "format"},
     )

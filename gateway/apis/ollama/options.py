@@ -18,7 +18,7 @@ class Options(Nested):
     """Sampling options, with Ollama's defaults."""
 
     num_predict: int = Field(
-        -1, ge=-2, le=MAX_INT, description="Tokens to generate. -1, -2: up to the end of the slot."
+        -1, ge=-2, le=MAX_INT, description="Tokens to generate, at most up to the end of the slot. -1, -2: no limit."
     )
     num_keep: int = Field(0, ge=-1, le=MAX_INT)
     seed: int = Field(-1, ge=-(2**63), le=2**64 - 1)

@@ -49,7 +49,8 @@ class GenerationFields(ModelFields):
         request = self.options.sampling().generation()
         return request.replaced(
             given=request.given & self.options.given,
-            max_tokens=self.options.max_tokens,
+            max_tokens=0 if self.options.max_tokens == 0 else None,
+            default_max_tokens=self.options.max_tokens,
             stream=self.stream,
             logprobs=self.top_logprobs if self.logprobs else None,
         )

@@ -53,6 +53,11 @@ def test_a_tool_is_called_and_its_output_used(client: ollama.Client) -> None:
     assert second.message.content == "The answer is 42."
 
 
+def test_a_limit_may_exceed_the_context(client: ollama.Client) -> None:
+    answer = client.chat("tiny", ASKED, options={**GREEDY, "num_predict": 10**6})
+    assert (answer.message.content, answer.done_reason) == ("17+25=42", "stop")
+
+
 def test_a_format_is_enforced(client: ollama.Client) -> None:
     properties = {"ok": {"const": True}}
     schema = {"type": "object", "properties": properties, "required": ["ok"], "additionalProperties": False}

@@ -105,7 +105,15 @@ async def test_defaults_are_those_of_ollama_and_options_replace_them() -> None:
     assert (first.sampling.temperature, first.sampling.top_k, first.sampling.top_p) == (0.8, 40, 0.9)
     assert (first.sampling.repeat_penalty, first.sampling.seed, first.max_tokens) == (1.1, None, None)
     assert (second.sampling.temperature, second.sampling.top_k, second.sampling.seed) == (0.0, 3, 11)
-    assert (second.max_tokens, second.stop, second.keep) == (7, ("x",), 5)
+    assert (second.default_max_tokens, second.stop, second.keep) == (7, ("x",), 5)
+
+
+@pytest.mark.parametrize(("given", "limits"), [(0, (0, 0)), (10**6, (None, 10**6)), (-2, (None, None))])
+async def test_a_limit_beyond_the_slot_is_cut_as_by_ollama(given: int, limits: tuple[int | None, int | None]) -> None:
+    engine = engine_of()
+    await post(app_of(engine), CHAT, {**ASKED, "options": {"num_predict": given}})
+    request = engine.generations[0].request
+    assert (request.max_tokens, request.default_max_tokens) == limits
 
 
 async def test_defaults_of_the_server_come_before_those_of_ollama() -> None:
