@@ -10,7 +10,7 @@ from gateway.apis.fields.base import UNKNOWN
 from gateway.apis.fields.nested import Nested
 
 MAX_EDITS = 16
-"""Maximum of edits in one request, of which Anthropic has three kinds. It bounds the cost of validation."""
+"""Maximum number of edits in one request. Anthropic has three kinds. It bounds the cost of validation."""
 
 
 class AllTurns(Nested):
