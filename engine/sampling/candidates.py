@@ -38,8 +38,7 @@ class Candidates(threading.local):
     """
 
     def __init__(self, vocabulary: int) -> None:
-        self.all_ids: Ids = np.arange(vocabulary, dtype=np.int32)
-        self.weights: Logits = np.empty(vocabulary, np.float32)
+        self.vocabulary = vocabulary
         rows = self._rows = np.empty(vocabulary, _ROW)
         self._ids, self._logits = rows["id"], rows["logit"]
         self._array = llama_cpp.llama_token_data_array()

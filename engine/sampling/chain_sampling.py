@@ -13,12 +13,11 @@ from engine.sampling.candidates import Ids, Logits
 from engine.sampling.chain import SamplerChain
 from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler_order import MIROSTAT
+from engine.sampling.truncation.heads import UNDERFLOW
 
 if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_sampler_p
 
-_UNDERFLOW = 104.0
-"""In logits below the best; exp gives 0 there in single precision."""
 _MIROSTAT_TOKENS = 100
 """Most probable tokens from which Mirostat 1 estimates the shape of the distribution, as in llama.cpp."""
 
@@ -59,7 +58,7 @@ def _possible(logits: Logits) -> Ids:
 
 def _nonzero(logits: Logits) -> Ids:
     """Return the tokens with a probability above 0 in single precision, relative to the best one."""
-    return np.flatnonzero(logits >= logits.max() - np.float32(_UNDERFLOW)).astype(np.int32)
+    return np.flatnonzero(logits >= logits.max() - np.float32(UNDERFLOW)).astype(np.int32)
 
 
 def _samplers(
@@ -70,7 +69,7 @@ def _samplers(
         if name in penalties.NAMES:
             yield from penalties.penalty_samplers(name, sampling, prompt, resources)
         else:
-            yield _MAKERS[name](sampling, seed, len(resources.candidates.all_ids))
+            yield _MAKERS[name](sampling, seed, resources.candidates.vocabulary)
     if MIROSTAT not in active:  # Mirostat draws
         yield llama_cpp.llama_sampler_init_dist(seed)
 

@@ -27,7 +27,7 @@ def penalty_samplers(
     `repeat_penalty` and DRY count prompt and generated tokens, as in llama.cpp. `frequency_penalty` and
     `presence_penalty` count generated tokens, as in OpenAI's API.
     """
-    context, vocabulary = resources.context, len(resources.candidates.all_ids)
+    context, vocabulary = resources.context, resources.candidates.vocabulary
     if name == "dry":
         yield _with_text(resources.dry.sampler(sampling), prompt)
         return

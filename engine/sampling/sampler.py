@@ -18,7 +18,7 @@ from engine.sampling.constraint import Constraint
 from engine.sampling.penalties import Penalties
 from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler_order import active_samplers, is_greedy
-from engine.sampling.truncation.draws import Truncation, draw, truncation_of
+from engine.sampling.truncation.draws import Truncation, truncation_of
 
 _SEED_BITS = 32
 _STAND_IN_SEED = 0x5EED5EED
@@ -65,7 +65,7 @@ class SequenceSampler:
         self._ends = _Hidden.of(resources.end_tokens) if sampling.ignore_eos else _NONE
         at_first = {*resources.end_tokens, *stop_tokens} if sampling.min_tokens else ()
         self._ends_and_stops = _Hidden.of(at_first) if at_first else _NONE
-        self._bias_ids, self._biases = _biases(sampling, len(resources.candidates.all_ids))
+        self._bias_ids, self._biases = _biases(sampling, resources.candidates.vocabulary)
         active = active_samplers(sampling)
         leading = tuple(takewhile(penalties.NAMES.__contains__, active))
         self._penalties: Penalties | None = None
@@ -82,17 +82,6 @@ class SequenceSampler:
                     closing(ChainSampling(sampling, following, number, prompt, resources))
                 )
             self._owned = owned.pop_all()
-
-    def draw(self, logits: Logits, best: int) -> int:
-        """Return the next token. Waits for the grammar's mask. The arguments are as for `prepare`.
-
-        Raises:
-            DrawError: no token can be drawn.
-        """
-        best = self.prepare(logits, best)
-        token = draw(logits[np.newaxis], [best], [self.truncation])[0] if self.truncation else self.sample(logits, best)
-        self.accept(token)
-        return token
 
     def prepare(self, logits: Logits, best: int) -> int:
         """Apply the grammar, biases and penalties to the logits. Return the best token that may come next.
@@ -175,7 +164,7 @@ class SequenceSampler:
 
     def kept(self) -> Logits:
         """Return the logits that the samplers left in the last draw, minus infinity for tokens that they dropped."""
-        logits = np.full(len(self._candidates.all_ids), -math.inf, np.float32)
+        logits = np.full(self._candidates.vocabulary, -math.inf, np.float32)
         ids, left = self._kept
         logits[ids] = left
         return logits

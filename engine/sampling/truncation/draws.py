@@ -11,7 +11,7 @@ import numpy as np
 
 from engine.request import Sampling
 from engine.sampling.candidates import Logits
-from engine.sampling.truncation.heads import MOST_ROWS, Heads, ManyCandidatesError, floors_of_best
+from engine.sampling.truncation.heads import MOST_ROWS, UNDERFLOW, Heads, ManyCandidatesError, floors_of_best
 from engine.sampling.truncation.shares import Shares
 from engine.sampling.truncation.uniforms import Uniforms
 from engine.sampling.truncation.whole import draw_from_all
@@ -19,8 +19,6 @@ from engine.sampling.truncation.whole import draw_from_all
 _SAMPLERS = ("top_k", "top_p", "min_p", "temperature")
 """Samplers that depend only on the candidates above a floor, if they run in this order."""
 _FIRST_DEPTH: Final = 4.0
-_UNDERFLOW: Final = 104.0
-"""In logits below the best; exp gives 0 there in single precision."""
 
 Find: TypeAlias = Callable[[Logits, Logits, Sequence["Truncation"]], Heads]
 """Returns the candidates that truncation leaves of rows, by their logits, the best logit of each, and its settings.
@@ -95,14 +93,14 @@ def draw(logits: Logits, best: Sequence[int], truncations: Sequence[Truncation])
 def _draw(find: Find | None, logits: Logits, tops: Logits, truncations: Sequence[Truncation]) -> list[int]:
     temperatures = np.array([truncation.temperature for truncation in truncations], np.float32)
     uniforms = [truncation.uniforms for truncation in truncations]
-    if find is None:
-        return draw_from_all(logits, tops, temperatures, uniforms)
     try:
-        heads = find(logits, tops, truncations)
+        if find is None:
+            return draw_from_all(logits, tops, temperatures, uniforms)
+        shares = Shares(find(logits, tops, truncations), temperatures)
     except ManyCandidatesError:
         rows = (slice(at, at + 1) for at in range(len(truncations)))
         return [_draw(find, logits[row], tops[row], truncations[row])[0] for row in rows]
-    return Shares(heads, temperatures).draw([numbers.next() for numbers in uniforms])
+    return shares.draw([numbers.next() for numbers in uniforms])
 
 
 def _best(logits: Logits, tops: Logits, truncations: Sequence[Truncation]) -> Heads:
@@ -122,7 +120,7 @@ def _nuclei(logits: Logits, tops: Logits, truncations: Sequence[Truncation]) -> 
     masses = weights.sum(axis=1).astype(np.float64) * [truncation.top_p for truncation in truncations]
     depths = np.full_like(tops, _FIRST_DEPTH)
     heads = Heads.above(logits, tops, tops - depths)
-    while (lacking := (heads.masses() < masses) & (depths < _UNDERFLOW)).any():
+    while (lacking := (heads.masses() < masses) & (depths < UNDERFLOW)).any():
         depths[lacking] *= 2
         heads = Heads.above(logits, tops, tops - depths)
     return _kept_by_min_p(heads.sorted().nucleus(masses), truncations)

@@ -16,7 +16,9 @@ from engine.sampling.candidates import Logits
 LOWEST: Final = np.finfo(np.float32).min
 """The lowest floor, which leaves out impossible tokens alone."""
 MOST_ROWS: Final = 16
-"""Rows at once. Their logits are some megabytes, which a core's caches hold."""
+"""Rows at once. It bounds the memory of a draw."""
+UNDERFLOW: Final = 104.0
+"""In logits below the best; exp gives 0 there in single precision."""
 _MANY: Final = 1 << 16
 """Candidates. More of them leave a core's caches, and take longer than the calls of numpy that rows share."""
 _GROUP = 64

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from engine.sampling.candidates import Logits
-from engine.sampling.truncation.heads import LOWEST, Heads
+from engine.sampling.truncation.heads import LOWEST, Heads, ManyCandidatesError
 from engine.sampling.truncation.shares import OTHERS, Shares
 from engine.sampling.truncation.uniforms import Uniforms
 
@@ -35,6 +35,9 @@ def draw_from_all(logits: Logits, tops: Logits, temperatures: Logits, uniforms: 
         tops: the best logit of each row.
         temperatures: of each row.
         uniforms: random numbers of each row.
+
+    Raises:
+        ManyCandidatesError: the likely tokens of a row are many, and there are several rows.
     """
     width = logits.shape[1]
     if width <= FEW:
@@ -45,10 +48,9 @@ def draw_from_all(logits: Logits, tops: Logits, temperatures: Logits, uniforms: 
     likely = logits >= floors[:, np.newaxis]
     if np.count_nonzero(likely) <= _LIKELY or all(np.count_nonzero(row) <= _LIKELY for row in likely):
         return _draw_likely(Heads.where(likely, logits, tops), logits, tops, temperatures, uniforms)
-    if len(logits) == 1:
-        return [_draw_block(logits[0], tops[0], temperatures[0], uniforms[0])]
-    rows = (slice(at, at + 1) for at in range(len(logits)))
-    return [draw_from_all(logits[row], tops[row], temperatures[row], uniforms[row])[0] for row in rows]
+    if len(logits) > 1:
+        raise ManyCandidatesError
+    return [_draw_block(logits[0], tops[0], temperatures[0], uniforms[0])]
 
 
 def _draw_likely(

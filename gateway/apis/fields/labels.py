@@ -10,7 +10,7 @@ from gateway.apis.fields.base import Fields
 MAX_METADATA = 16
 
 
-def _few(metadata: object) -> object:
+def _few_strings(metadata: object) -> object:
     """Refuse too many items before each is validated, and other values than strings, whose places are no fields."""
     if isinstance(metadata, dict) and len(metadata) > MAX_METADATA:
         raise ValueError(f"should have at most {MAX_METADATA} items")
@@ -21,7 +21,7 @@ def _few(metadata: object) -> object:
 
 Metadata: TypeAlias = Annotated[
     dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)]],
-    BeforeValidator(_few),
+    BeforeValidator(_few_strings),
     Field(max_length=MAX_METADATA),
 ]
 

@@ -81,7 +81,7 @@ def test_dry_draws_are_llama_cpps(model: LlamaModel, shape: dict[str, Any]) -> N
     for step in range(60):
         logits = make_logits(size, step % 4)
         logits[prompt[step % len(prompt)]] += 6.0
-        expected = whole.sample(reference, whole.all_ids, logits)
+        expected = whole.sample(reference, np.arange(size, dtype=np.int32), logits)
         reference.accept(expected)
         penalised |= expected != int(logits.argmax())
         assert next_token(ours, logits.copy()) == expected
