@@ -264,14 +264,18 @@ def _forced(sequence: Sequence, sampler: SequenceSampler) -> int | None:
 def _draw_together(begun: list[Begun], outputs: Outputs) -> Iterator[int | DrawFailure]:
     """Yield a token for each of these rows. Neighbouring rows are drawn with the same calls of numpy."""
     for _, numbered in groupby(enumerate(begun), key=lambda one: one[1].row - one[0]):
-        run = [one for _, one in numbered]
-        rows = slice(run[0].row, run[-1].row + 1)
-        try:
-            places = draw(outputs.logits[rows], [one.best for one in run], [one.truncation for one in run])
-        except Exception as error:  # noqa: BLE001 - logged
-            yield from (_failure(one.sequence.request.id, error) for one in run)
-        else:
-            yield from (outputs.token(one.row, place) for one, place in zip(run, places, strict=True))
+        yield from _draw_neighbours([one for _, one in numbered], outputs)
+
+
+def _draw_neighbours(begun: list[Begun], outputs: Outputs) -> list[int | DrawFailure]:
+    rows = slice(begun[0].row, begun[-1].row + 1)
+    try:
+        places = draw(outputs.logits[rows], [one.best for one in begun], [one.truncation for one in begun])
+    except Exception as error:  # noqa: BLE001 - logged
+        if len(begun) == 1:
+            return [_failure(begun[0].sequence.request.id, error)]
+        return [token for one in begun for token in _draw_neighbours([one], outputs)]  # only those at fault fail
+    return [outputs.token(one.row, place) for one, place in zip(begun, places, strict=True)]
 
 
 def _failure(request_id: str, error: Exception) -> DrawFailure:

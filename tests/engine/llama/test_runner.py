@@ -21,7 +21,7 @@ from engine.core.sequence import Sequence, State
 from engine.core.step import SCORED_AT_ONCE, Chunk, Draw, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.token import Token
 from engine.errors import EngineFault, LoadError
-from engine.llama import context, state
+from engine.llama import context, drawing, state
 from engine.llama import runner as runners
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
@@ -29,6 +29,7 @@ from engine.llama.memory.parameters import BATCH_ROWS
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Grammar, GrammarKind, Sampling
+from engine.sampling.truncation.draws import draw as truncated
 from tests.architectures.models import family_model
 from tests.c_calls import count_calls
 from tests.models import model_path
@@ -554,6 +555,21 @@ def test_a_sampler_that_cannot_be_made_fails_one_row(runner: LlamaRunner, caplog
     assert isinstance(first, DrawFailure)
     assert isinstance(second, Token)
     assert "IndexError" in caplog.text
+
+
+def test_a_draw_that_fails_among_others_fails_one_row(
+    runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def draw(logits: Any, best: Any, truncations: Any) -> list[int]:
+        if any(truncation.temperature == 7.0 for truncation in truncations):
+            raise MemoryError("of one")
+        return truncated(logits, best, truncations)
+
+    monkeypatch.setattr(drawing, "draw", draw)
+    rows = [sequence(at, prompt(5), Sampling(temperature=heat)) for at, heat in enumerate((1.0, 7.0, 2.0))]
+    drawn = compute(runner, *((row, 5) for row in rows))
+    assert [type(one) for one in drawn] == [Token, DrawFailure, Token]
+    assert "MemoryError: of one" in caplog.text
 
 
 def test_biases_and_penalties_of_one_row_do_not_reach_another(runner: LlamaRunner) -> None:
