@@ -268,7 +268,14 @@ RULES: dict[str, set[str]] = {
         "opentelemetry",
         "typing_extensions",
     },
-    "gateway.tracing.exporter": {"gateway.tracing", "gateway", "anyio", "opentelemetry", "typing_extensions"},
+    "gateway.tracing.exporter": {
+        "gateway.tracing",
+        "gateway",
+        "engine.errors",
+        "anyio",
+        "opentelemetry",
+        "typing_extensions",
+    },
     "gateway.cluster": {
         "gateway",
         "engine",

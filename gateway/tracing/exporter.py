@@ -12,6 +12,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from typing_extensions import override
 
+from engine.errors import lacks_thread
 from gateway import __version__
 from gateway.tracing.spans import Spans
 
@@ -79,7 +80,9 @@ async def _stop(provider: TracerProvider) -> None:
         thread.start()
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(thread.join, STOP_TIMEOUT)
-    except RuntimeError as error:  # no thread can be started
+    except RuntimeError as error:
+        if not lacks_thread(error):
+            raise
         logger.warning("the last spans could not be sent: %s", error)
         return
     if thread.is_alive():
