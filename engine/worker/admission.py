@@ -5,7 +5,7 @@ beginnings of long texts, the texts, the grammar.
 """
 
 import math
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from engine.core.group import TOO_MANY_DETAILS, SequenceGroup
 from engine.core.model import Model
@@ -17,10 +17,8 @@ from engine.errors import RequestError
 from engine.prompt import Infill, Prompt, PromptText, text_of
 from engine.request import GenerationRequest, Grammar, Reasoning, Sampling
 from engine.worker.checkpoints import find_checkpoints
+from engine.worker.long_texts import beginning, begins_too_long
 from engine.worker.slices import SHORT_TEXT, Effort, Slices, effort_of_text
-
-BYTES_PER_TOKEN = 16
-"""Upper bound of the average token length of natural text, in bytes."""
 
 
 def admit(key: int, request: GenerationRequest, model: Model) -> Slices[SequenceGroup]:
@@ -179,27 +177,6 @@ def _check_beginnings(prompt: Prompt, model: Model) -> Slices[None]:
             )
 
 
-def begins_too_long(text: str, model: Model, limit: int) -> Slices[bool]:
-    """Return whether the beginning of a text alone has more tokens than a limit. It is tokenised in short pieces.
-
-    The pieces must have twice `limit` tokens, so that the tokens next to the cuts make no difference.
-    """
-    size = BYTES_PER_TOKEN * limit
-    if len(text) <= size and len(text.encode()) <= size:
-        return False
-    tokens = 0
-    for piece in _pieces(text[:size].encode()[:size]):
-        yield Effort.LIGHT
-        tokens += len(model.tokenize(piece, begin=False))
-        if tokens > 2 * limit:
-            return True
-    return False
-
-
-def _pieces(data: bytes) -> Iterator[str]:
-    return (data[at : at + SHORT_TEXT].decode(errors="ignore") for at in range(0, len(data), SHORT_TEXT))
-
-
 def _check_max_tokens(max_tokens: int | None, context: int) -> None:
     """Refuse `max_tokens` that leaves no room for a prompt of a single token."""
     if max_tokens is not None and max_tokens >= context:
@@ -272,9 +249,9 @@ def _reasoning_end(reasoning: Reasoning | None, model: Model) -> Slices[list[int
 
 def _prediction_tokens(text: str, model: Model) -> Slices[list[int]]:
     """Return the tokens of a prediction, cut to the context, because no choice can be longer."""
-    limit = model.info.context
-    beginning = text[: limit * BYTES_PER_TOKEN]
-    if not beginning:
+    if not text:
         return []
-    yield effort_of_text(len(beginning))
-    return model.tokenize(beginning, special=False, begin=False)[:limit]
+    limit = model.info.context
+    text = yield from beginning(text, model, limit)
+    yield effort_of_text(len(text))
+    return model.tokenize(text, special=False, begin=False)[:limit]

@@ -7,7 +7,8 @@ from engine.core.embedding.step import EmbeddingJob, EmbeddingLimits
 from engine.core.model import Model
 from engine.errors import RequestError
 from engine.request import EmbeddingRequest, Ranking
-from engine.worker.admission import BYTES_PER_TOKEN, begins_too_long, check_ids
+from engine.worker.admission import check_ids
+from engine.worker.long_texts import beginning, begins_too_long
 from engine.worker.slices import Slices, effort_of_text
 
 
@@ -48,7 +49,7 @@ def _texts(request: EmbeddingRequest, model: Model, longest: int) -> Slices[list
 
 def _text_tokens(text: str, model: Model, longest: int, *, truncates: bool) -> Slices[list[int]]:
     if truncates:
-        tokens = yield from _fitted(text, model.tokenize, longest)
+        tokens = yield from _fitted(text, model, model.tokenize, longest)
     elif (yield from begins_too_long(text, model, longest)):
         raise _too_long(longest, f"at least {longest + 1}")
     else:
@@ -58,12 +59,12 @@ def _text_tokens(text: str, model: Model, longest: int, *, truncates: bool) -> S
     return tokens
 
 
-def _fitted(text: str, tokenize: Callable[[str], list[int]], longest: int) -> Slices[list[int]]:
+def _fitted(text: str, model: Model, tokenize: Callable[[str], list[int]], longest: int) -> Slices[list[int]]:
     """Return the tokens of the longest beginning of a text that is known to fit, with those that the model adds.
 
     If those that are added do not fit alone, they are returned.
     """
-    text = text[: longest * BYTES_PER_TOKEN]
+    text = yield from beginning(text, model, longest)
     while True:
         yield effort_of_text(len(text))
         tokens = tokenize(text)
@@ -100,11 +101,11 @@ def _pairs(request: EmbeddingRequest, ranking: Ranking, model: Model, longest: i
 
 def _pair(document: str, ranking: Ranking, model: Model, longest: int, *, truncates: bool) -> Slices[list[int]]:
     """Return the tokens of the query and a document, which is cut as the request asks."""
-    if ranking.document_tokens is not None:
-        document = yield from _cut(document, ranking.document_tokens, model)
+    if (limit := ranking.document_tokens) is not None and limit <= longest:
+        document = yield from _cut(document, limit, model)
     tokenize = partial(model.tokenize_pair, ranking.query)
     if truncates:
-        tokens = yield from _fitted(document, tokenize, longest)
+        tokens = yield from _fitted(document, model, tokenize, longest)
     elif (yield from begins_too_long(document, model, longest)):
         raise _pair_too_long(longest, "documents")
     else:
@@ -117,7 +118,7 @@ def _pair(document: str, ranking: Ranking, model: Model, longest: int, *, trunca
 
 def _cut(document: str, limit: int, model: Model) -> Slices[str]:
     """Return the longest beginning of a document that is known to have at most so many tokens."""
-    document = document[: limit * BYTES_PER_TOKEN]
+    document = yield from beginning(document, model, limit)
     while True:
         yield effort_of_text(len(document))
         count = len(model.tokenize(document, special=False, begin=False))

@@ -8,12 +8,15 @@ from engine.events import TokenRun
 from engine.prompt import text_of
 from engine.protocol.messages import AnyAnswer, AnyQuery, Detokenize, Detokenized, Tokenize, Tokenized
 from engine.worker.admission import check_ids
+from engine.worker.long_texts import begins_too_long
 from engine.worker.slices import Effort, Slices, effort_of_text
 
 RUN = 2048
 """Tokens of one part of an answer. A part of so many is encoded and read in about a millisecond."""
 MOST_TEXT = 2**22
-"""Characters of all texts of one query. llama.cpp tokenises so many in seconds, unless the vocabulary lacks most."""
+"""Characters of all texts of one query. llama.cpp tokenises so many in seconds."""
+MOST_TOKENS = 2**20
+"""Tokens of one text of a query. Where a vocabulary lacks its characters, llama.cpp takes up to minutes for so many."""
 
 
 def answer_query(query: AnyQuery, model: Model, send: Callable[[AnyAnswer], None]) -> Slices[AnyAnswer]:
@@ -41,6 +44,8 @@ def _tokenize(query: Tokenize, model: Model, send: Callable[[AnyAnswer], None]) 
         raise RequestError(f"the text has more than {MOST_TEXT} characters", param="content", code="invalid_value")
     last = Tokenized(TokenRun(0, ()))
     for index, text in enumerate(query.texts):
+        if (yield from begins_too_long(text_of(text), model, MOST_TOKENS // 2)):
+            raise RequestError(f"a text has more than {MOST_TOKENS} tokens", param="content", code="invalid_value")
         effort = effort_of_text(len(text_of(text)))
         yield Effort.QUERY if effort is Effort.TEXT else effort
         if isinstance(text, str):

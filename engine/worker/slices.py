@@ -18,8 +18,7 @@ class Effort(Enum):
     TEXT = "text"
     """A long text of a request: llama.cpp tokenises it at once, without the interpreter's lock."""
     QUERY = "query"
-    """A long text of a query. It may be longer than a context, and llama.cpp takes minutes for a million characters
-    that a vocabulary lacks, so that no request should wait for it."""
+    """A long text of a query. It may be longer than a context, so that no request should wait for it."""
     ANSWER = "answer"
     """A part of an answer to a query, which may wait until earlier parts are written."""
     COMPILE = "compile"

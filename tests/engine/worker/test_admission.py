@@ -60,14 +60,35 @@ def test_a_prediction_is_tokenised_only_up_to_the_length_of_the_answer(model: Co
 
 
 def test_a_text_that_may_fit_is_tokenised_whole(model: CountingModel) -> None:
-    with pytest.raises(RequestError, match=f"requested {16 * CONTEXT + 1} tokens"):
-        at_once(admit(1, request("x" * 16 * CONTEXT, max_tokens=1), model))
+    with pytest.raises(RequestError, match=f"requested {2 * CONTEXT + 1} tokens"):
+        at_once(admit(1, request("x" * 2 * CONTEXT, max_tokens=1), model))
 
 
 def test_few_long_tokens_fit_however_long_the_text(model: CountingModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model, "tokenize", lambda text, **_: [1] * (len(text) // 50))
     group = at_once(admit(1, request("x" * 50 * 40, max_tokens=1), model))
     assert group.waiting[0].prompt == 40
+
+
+class BlanksModel(FakeModel):
+    """A model with tokens of 50 blanks, which counts the most tokens that one text became."""
+
+    most = 0
+
+    def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
+        tokens = super().tokenize(text.replace(50 * " ", " "), special=special, begin=begin)
+        self.most = max(self.most, len(tokens))
+        return tokens
+
+
+@pytest.mark.parametrize("text", ["x" * 16 * CONTEXT, " " * 25 * CONTEXT + "x" * 10**5])
+def test_a_text_is_not_tokenised_at_once_if_it_may_have_far_too_many_tokens(text: str) -> None:
+    """llama.cpp may take minutes for it, and cannot be interrupted."""
+    model = BlanksModel(context=CONTEXT)
+    with pytest.raises(RequestError, match="maximum context length"):
+        at_once(admit(1, request(text), model))
+    at_once(admit(1, request("a", prediction=text, speculative=True), model))
+    assert model.most <= 10 * CONTEXT
 
 
 @pytest.mark.parametrize(

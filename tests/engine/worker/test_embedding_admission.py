@@ -14,17 +14,21 @@ LIMITS = EmbeddingLimits(rows=LONGEST, cells=LONGEST, texts=1, longest=LONGEST, 
 
 
 class CountingModel(FakeModel):
-    """A model that counts the bytes it tokenises."""
+    """A model that counts the bytes it tokenises, and those of the longest text."""
 
-    seen = 0
+    seen = longest = 0
 
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
-        self.seen += len(text.encode())
+        self._count(len(text.encode()))
         return super().tokenize(text, special=special, begin=begin)
 
     def tokenize_pair(self, query: str, document: str) -> list[int]:
-        self.seen += len(query.encode()) + len(document.encode())
+        self._count(len(query.encode()) + len(document.encode()))
         return super().tokenize_pair(query, document)
+
+    def _count(self, size: int) -> None:
+        self.seen += size
+        self.longest = max(self.longest, size)
 
 
 def admitted(
@@ -41,7 +45,7 @@ def test_an_input_that_cannot_fit_is_tokenised_only_at_its_beginning() -> None:
     with pytest.raises(RequestError, match=f"at least {LONGEST + 1} tokens") as raised:
         admitted(model, "x" * 10**6)
     assert (raised.value.param, raised.value.code) == ("input", "context_length_exceeded")
-    assert model.seen == 16 * LONGEST
+    assert model.seen == 8 * LONGEST
 
 
 @pytest.mark.parametrize(
@@ -83,6 +87,13 @@ def test_a_text_is_cut_if_the_request_asks_for_it() -> None:
 def test_a_document_has_at_most_the_tokens_that_the_request_allows(document: str) -> None:
     tokens = admitted(FakeModel(ranks=True), document, Ranking(query="q", document_tokens=10))
     assert tokens == FakeModel().tokenize_pair("q", document[:10])
+
+
+@pytest.mark.parametrize("ranking", [None, Ranking(query="q"), Ranking(query="q", document_tokens=10**9)])
+def test_a_text_that_is_cut_is_not_tokenised_far_beyond_its_cut(ranking: Ranking | None) -> None:
+    model = CountingModel(ranks=ranking is not None)
+    assert LONGEST // 2 < len(admitted(model, "x" * 10**6, ranking, truncates=True)) <= LONGEST
+    assert model.longest <= 10 * LONGEST
 
 
 @pytest.mark.parametrize(

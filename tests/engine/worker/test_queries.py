@@ -17,7 +17,7 @@ from engine.protocol.messages import (
     Tokenized,
 )
 from engine.testing.fake_model import END, NAMES, VOCABULARY, FakeModel
-from engine.worker.queries import MOST_TEXT, RUN
+from engine.worker.queries import MOST_TEXT, MOST_TOKENS, RUN
 from engine.worker.slices import SHORT_TEXT
 from tests.engine.worker.worker_client import GUARD, Client, Gate
 
@@ -44,6 +44,20 @@ def test_too_long_texts_are_refused_before_they_are_tokenised(client: Client) ->
     client.ask(1, Tokenize(("x" * MOST_TEXT, "y"), special=True, begin=True))
     failed = client.expect(QueryFailed)
     assert (failed.fault, failed.param, failed.code) == ("RequestError", "content", "invalid_value")
+
+
+def test_a_text_with_too_many_tokens_is_refused_by_short_pieces(client: Client) -> None:
+    sizes, tokenize = list[int](), client.model.tokenize
+
+    def counted(text: str, **options: bool) -> list[int]:
+        sizes.append(len(text))
+        return tokenize(text, **options)
+
+    client.model.tokenize = counted  # type: ignore[method-assign]
+    client.ask(1, Tokenize(("x" * 2 * MOST_TOKENS,), special=True, begin=True))
+    failed = client.expect(QueryFailed)
+    assert (failed.fault, failed.param, failed.code) == ("RequestError", "content", "invalid_value")
+    assert max(sizes) == SHORT_TEXT
 
 
 def test_a_long_text_of_a_request_does_not_wait_for_that_of_a_query() -> None:
