@@ -40,8 +40,9 @@ class Budget:
         return max(0, limit - self._charged_at(time) - self._reserved)
 
     def reset(self, time: float) -> float:
-        """Return the time until the next period, in seconds."""
-        return self._period(time)[1] - time
+        """Return the time until the charges are forgotten, in seconds."""
+        self._charged_at(time)
+        return self._ends_at - time
 
     def reserve(self, tokens: int) -> None:
         """Reserve tokens for a request, or give them back if the number is negative."""

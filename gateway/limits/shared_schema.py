@@ -129,7 +129,7 @@ SCHEMA = (
         IF p_tokens_per_month IS NOT NULL AND month_left < greatest(1, least(p_bound, p_tokens_per_month)) THEN
             refused := 'tokens_per_month';
             remaining := month_left;
-            wait := limits_month(t, 1) - t;
+            wait := limits_month(l.month, 1) - t;
             RETURN;
         END IF;
         IF running >= p_concurrent_requests THEN

@@ -320,6 +320,20 @@ async def a_clock_that_is_set_back_over_midnight_changes_no_budget(bench: Bench)
     await bench.use(key, 100)
 
 
+async def a_clock_that_is_set_back_over_midnight_shortens_no_wait(bench: Bench) -> None:
+    day, month = key_with("day", tokens_per_day=10), key_with("month", tokens_per_month=10)
+    for key in (day, month):
+        await bench.use(key, 0, prompt_tokens=10)
+    bench.clock.step(-3600)
+    assert (await bench.refusal(day, 1)).headers["retry-after"] == str(DAY + 3600)
+    assert (await bench.refusal(month, 1)).headers["retry-after"] == str(31 * DAY + 3600)
+    for key, wait in ((day, DAY + 3600), (month, 30 * DAY)):
+        bench.clock.advance(wait - 1)
+        assert (await bench.refusal(key, 1)).headers["retry-after"] == "1"
+        bench.clock.advance(1)
+        await bench.use(key, 10)
+
+
 CASES: tuple[Case, ...] = (
     a_caller_without_a_key_has_no_limits,
     a_key_without_limits_is_never_refused,
@@ -349,4 +363,5 @@ CASES: tuple[Case, ...] = (
     rates_refill_after_the_clock_was_set_back,
     charges_of_days_to_come_are_forgotten_when_the_clock_is_set_back,
     a_clock_that_is_set_back_over_midnight_changes_no_budget,
+    a_clock_that_is_set_back_over_midnight_shortens_no_wait,
 )
