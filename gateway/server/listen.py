@@ -5,6 +5,7 @@ import ipaddress
 import os
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,23 +83,28 @@ def listen(host: str, port: int, others: Collection[str] = ()) -> list[socket.so
 def reserve(host: str, port: int) -> list[socket.socket]:
     """Keep a port of `host` from all programs but those of this user that share it (SO_REUSEPORT). May wait.
 
+    Linux lets only one program reserve it.
+
     Args:
         host: A name or an address.
         port: 0 chooses a free port.
 
     Returns:
-        Sockets that do not listen, so that clients reach only the program that does. One for each address.
+        Sockets that do not listen, so that clients reach only the program that does. The first have its addresses.
 
     Raises:
-        ListenError: The port cannot be listened on, or a program listens there.
+        ListenError: The port cannot be listened on, or a program listens there or has reserved it.
     """
+    sockets: list[socket.socket] = []
     try:
-        sockets = _on_every_address(host, port, (), _reserved)
+        sockets += _on_every_address(host, port, (), _reserved)
+        for sock in tuple(sockets):
+            if sys.platform == "linux":
+                sockets.append(_lock(sock))
+            _check_silence(sock)
     except OSError as error:
-        raise ListenError(f"cannot listen on {host} port {port}: {reason(error)}") from error
-    if any(map(_answers, sockets)):
         close(sockets)
-        raise ListenError(f"cannot listen on {host} port {port}: {os.strerror(errno.EADDRINUSE)}")
+        raise ListenError(f"cannot listen on {host} port {port}: {reason(error)}") from error
     return sockets
 
 
@@ -152,11 +158,30 @@ def _reserved(family: socket.AddressFamily, address: tuple[str, int]) -> socket.
     return sock
 
 
-def _answers(sock: socket.socket) -> bool:
-    """Return True if a program listens where this socket is bound. Such a program may share its port."""
+def _lock(sock: socket.socket) -> socket.socket:
+    """Bind an abstract Unix socket that has the address in its name, so that this user can reserve it only once.
+
+    Like the port, the name belongs to the network namespace, and the kernel frees it with the process.
+    """
+    lock = socket.socket(socket.AF_UNIX)
+    try:
+        lock.bind("\0llama-gateway {} port {}".format(*sock.getsockname()[:2]))
+    except OSError:
+        lock.close()
+        raise
+    return lock
+
+
+def _check_silence(sock: socket.socket) -> None:
+    """Check that no program listens where this socket is bound. Such a program may share its port.
+
+    Raises:
+        OSError: There is one.
+    """
     with socket.socket(sock.family) as client:
         client.settimeout(1)
-        return client.connect_ex(sock.getsockname()) != errno.ECONNREFUSED
+        if client.connect_ex(sock.getsockname()) != errno.ECONNREFUSED:
+            raise OSError(errno.EADDRINUSE, os.strerror(errno.EADDRINUSE))
 
 
 def close(sockets: list[socket.socket]) -> None:

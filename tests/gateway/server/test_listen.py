@@ -2,6 +2,7 @@
 
 import errno
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -43,7 +44,7 @@ def test_an_address_that_two_names_have_is_listened_on_once() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_a_reserved_port_is_left_to_the_program_that_shares_it(host: str) -> None:
-    (reserved,) = reserve(host, 0)
+    reserved, *locks = reserve(host, 0)
     address = reserved.getsockname()[:2]
     with pytest.raises(OSError, match="in use"):
         listen(*address)
@@ -51,8 +52,20 @@ def test_a_reserved_port_is_left_to_the_program_that_shares_it(host: str) -> Non
         socket.create_connection(address)
     with sharing(reserved), pytest.raises(ListenError, match="Address already in use"):
         reserve(*address)
-    reserved.close()
+    close([reserved, *locks])
     close(reserve(*address))  # also while the connections of the program that has ended are in TIME_WAIT
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the lock")
+def test_a_port_is_reserved_only_once() -> None:
+    """Otherwise two clusters that start at the same time would share it, and each get a part of the requests."""
+    first = reserve("localhost", 0)
+    port = first[0].getsockname()[1]
+    with pytest.raises(ListenError, match=f"127.0.0.1 port {port}: Address already in use"):
+        reserve("127.0.0.1", port)
+    close(reserve("127.0.0.2", port))
+    close(first)
+    close(reserve("127.0.0.1", port))
 
 
 @contextmanager
