@@ -46,13 +46,15 @@ class Connection:
         self._idle = True
         self._tasks = anyio.create_task_group()
         self._requests = Requests(self._tasks, self, context.limits)
+        self._http: Http1 | None = None  # unset until the connection runs
 
     async def run(self) -> None:
         """Serve the client. Returns once the whole connection is released, and raises only cancellation."""
         try:
             async with self._tasks:
                 self.server = self._transport.prepare()
-                await self._serve(Http1(self._app, self._context, self._requests, self, state={}))
+                self._http = Http1(self._app, self._context, self._requests, self, state={})
+                await self._serve(self._http)
         except* Exception:
             logger.exception("connection failed")
         finally:
@@ -155,9 +157,11 @@ class Connection:
 
         Its head must be complete within `linger`.
         """
-        if self._idle and self._transport.has_input():
+        if not self._idle:
+            return
+        if self._transport.has_input() or (self._http is not None and self._http.has_begun):
             self.set_idle(True)
-        elif self._idle:
+        else:
             self._transport.close()
 
     def cancel_requests(self) -> None:

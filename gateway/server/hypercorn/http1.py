@@ -82,6 +82,11 @@ class Http1(H11Protocol):
         if self._framing.in_body or not self._open:
             await self._turns.next()
 
+    @property
+    def has_begun(self) -> bool:
+        """True if bytes of the next request have come."""
+        return self._framing.buffered > 0
+
     async def received(self, data: bytes) -> None:
         """Parse bytes from the client and handle the events that they complete."""
         if self._open:

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import anyio
+import anyio.lowlevel
 import orjson
 import pytest
 from starlette.types import Receive, Scope, Send
@@ -52,6 +53,24 @@ async def test_a_request_that_has_arrived_at_an_idle_connection_is_answered() ->
         assert (await client.answer()).body == b"/late "
         client.close()
         await site.stopped.wait()
+
+
+async def test_a_request_whose_head_was_partly_read_is_answered() -> None:
+    context, (ours, theirs) = ServerContext(replace(PATIENT, linger=1000)), socket.socketpair()
+    transport, (line, rest) = Transport(ours, 1), (b"GET / HTTP/1.1\r\n", b"host: x\r\n\r\n")
+    connection = Connection(scoped(hello), context, transport, ("127.0.0.1", 1))
+    with theirs, anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.run)
+            theirs.send(line)
+            while transport.has_input():
+                await anyio.lowlevel.checkpoint()
+            context.terminated.set()
+            connection.drain()
+            theirs.send(rest)
+            await anyio.wait_readable(theirs)
+            assert theirs.recv(1000).startswith(b"HTTP/1.1 200")
+            theirs.shutdown(socket.SHUT_WR)
 
 
 async def test_a_request_whose_head_stays_incomplete_does_not_delay_the_shutdown(
