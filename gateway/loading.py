@@ -72,7 +72,11 @@ async def _show_progress(name: str, engine: Engine, state: EngineState) -> None:
 
 def describe(name: str, model: ModelInfo) -> str:
     """Return one log phrase: the model's name, description, and slots or use."""
-    slots = f"{model.slots} slots of {model.context} tokens each"
+    slots = (
+        f"{model.slots} slots of {model.context} tokens each"
+        if model.slots > 1
+        else f"1 slot of {model.context} tokens"
+    )
     if model.slots * model.context > model.cells > 0:
         slots = f"{model.slots} slots of up to {model.context} tokens, {model.cells} together"
     use = slots if model.generates else "ranking only" if model.ranks else "embeddings only"

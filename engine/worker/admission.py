@@ -83,7 +83,7 @@ def _check_numbers(request: GenerationRequest, model: Model) -> None:
     check_ids(request.stop_tokens, model.info.vocabulary, "stop_token_ids")
     _check_adapters(request, model)
     if request.max_tokens is not None and request.sampling.min_tokens > request.max_tokens:
-        message = f"min_tokens {request.sampling.min_tokens} is more than the maximum of {request.max_tokens} tokens"
+        message = f"min_tokens {request.sampling.min_tokens} is more than the token limit of {request.max_tokens}"
         raise RequestError(message, param="min_tokens", code="invalid_value")
 
 

@@ -86,7 +86,9 @@ class Bench:
     async def _measure_stage(self, clients: int, posts: Iterator[bytes]) -> None:
         given = self._arguments
         outcomes: list[Outcome] = []
-        bar = tqdm(total=given.requests, desc=f"{clients} clients", unit="request", leave=False, disable=None)
+        bar = tqdm(
+            total=given.requests, desc=table.counted(clients, "client"), unit="request", leave=False, disable=None
+        )
 
         def record(outcome: Outcome) -> None:
             outcomes.append(outcome)

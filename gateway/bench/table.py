@@ -18,12 +18,17 @@ def title(arguments: Arguments, model: str) -> str:
     prefix = f" after a common prefix of {work.shared_prefix}" if work.shared_prefix else ""
     parts = [
         f"{model} at {arguments.url}, {work.endpoint} {'streamed' if work.stream else 'whole'}",
-        f"{arguments.requests} requests per stage",
-        f"prompts of about {work.prompt_tokens} tokens{prefix}",
-        f"at most {work.max_tokens} new tokens",
+        f"{counted(arguments.requests, 'request')} per stage",
+        f"prompts of about {counted(work.prompt_tokens, 'token')}{prefix}",
+        f"at most {counted(work.max_tokens, 'new token')}",
         f"seed {work.seed}",
     ]
     return "; ".join(parts)
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 request`, `2 requests`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def head() -> str:

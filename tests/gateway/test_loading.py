@@ -62,6 +62,11 @@ async def test_a_failure_is_logged_with_the_full_path(caplog: pytest.LogCaptureF
     assert [record.getMessage() for record in caplog.records] == ["cannot serve m: /folder/m.gguf is not a GGUF file"]
 
 
+@pytest.mark.parametrize(("slots", "use"), [(1, "1 slot of 100 tokens"), (2, "2 slots of 100 tokens each")])
+async def test_the_slots_of_a_model_are_shown(slots: int, use: str) -> None:
+    assert describe("m", replace(MODEL, slots=slots, context=100, cells=100 * slots)).endswith(f": {use}")
+
+
 @pytest.mark.parametrize(("ranks", "use"), [(False, "embeddings only"), (True, "ranking only")])
 async def test_the_use_of_a_model_that_does_not_generate_is_shown(ranks: bool, use: str) -> None:
     assert describe("m", replace(MODEL, generates=False, ranks=ranks)).endswith(f": {use}")

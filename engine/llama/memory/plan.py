@@ -227,7 +227,7 @@ def choose_context(config: EngineConfig, trained: int, need: Need, token_bytes: 
         return trained
     if fitting < min(SMALLEST_CONTEXT, trained):
         raise LoadError(
-            f"memory allows {fitting} tokens in each of {config.slots} slots, which is too few: "
+            f"memory allows {fitting} tokens per slot with --slots {config.slots}, which is too few: "
             "choose fewer slots, a smaller model, or the context yourself"
         )
     logger.info("memory allows %d tokens per slot; the model was trained on %d", fitting, trained)
@@ -274,7 +274,7 @@ def _check_fits(slots: int, context: int, need: Need, token_bytes: int, rooms: M
 
 def _short_of_memory(slots: int, context: int, needed: float, free: float, where: str) -> LoadError:
     return LoadError(
-        f"{slots} slots of {context} tokens need {needed / 2**30:.1f} GiB{where}, and there are "
+        f"{slots} x {context} tokens of context need {needed / 2**30:.1f} GiB{where}, and there are "
         f"{max(free, 0) / 2**30:.1f}: choose fewer slots, a smaller context or smaller types of cells"
     )
 

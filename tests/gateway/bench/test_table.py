@@ -54,3 +54,9 @@ def test_the_title_names_the_model_the_server_and_the_workload() -> None:
         "tiny at http://127.0.0.1:8000/v1, chat whole; 72 requests per stage; prompts of about 16 tokens after a "
         "common prefix of 512; at most 50 new tokens; seed 7"
     )
+
+
+def test_the_title_counts_in_the_singular_and_in_the_plural() -> None:
+    given = read_arguments(["--requests", "1", "--max-tokens", "1"], {})
+    assert "; 1 request per stage; " in (title := table.title(given, "tiny"))
+    assert "; at most 1 new token; " in title

@@ -58,7 +58,7 @@ def test_a_short_context_is_taken_whole() -> None:
 
 @pytest.mark.parametrize("room", [511, 0, -5])
 def test_too_little_memory_is_refused(room: int) -> None:
-    with pytest.raises(LoadError, match="in each of 8 slots"):
+    with pytest.raises(LoadError, match="tokens per slot with --slots 8"):
         choose(config(), fitting(room))
 
 
@@ -71,15 +71,15 @@ def test_a_configured_context_is_used_unchanged(caplog: pytest.LogCaptureFixture
 
 @pytest.mark.parametrize("context", [5000, 2**29, 2**31 - 1])
 def test_a_configured_context_must_fit_in_memory_and_in_the_cell_counter(context: int) -> None:
-    with pytest.raises(LoadError, match=f"8 slots of {context} tokens need"):
+    with pytest.raises(LoadError, match=f"8 x {context} tokens of context need"):
         choose(config(context=context), fitting(5000))
-    with pytest.raises(LoadError, match=f"8 slots of {2**29} tokens need"):
+    with pytest.raises(LoadError, match=f"8 x {2**29} tokens of context need"):
         choose(config(context=2**29), fitting(2**40))
 
 
 def test_the_buffers_of_the_largest_step_leave_fewer_tokens() -> None:
     assert choose(config(), fitting(2048), needs(compute=TOKEN * 8 * 300)) == 1536
-    with pytest.raises(LoadError, match="8 slots of 2000 tokens need"):
+    with pytest.raises(LoadError, match="8 x 2000 tokens of context need"):
         choose(config(context=2000), fitting(2048), needs(compute=TOKEN * 8))
 
 
