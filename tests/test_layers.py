@@ -124,6 +124,7 @@ RULES: dict[str, set[str]] = {
         "pydantic",
         "starlette",
     },
+    "gateway.middleware.faults": {"pydantic", "pydantic_core"},
     "gateway.chat": {"gateway.chat", "engine", "orjson", "typing_extensions"},
     "gateway.chat.rendering": {"gateway.chat", "engine", "msgspec", "orjson"},
     "gateway.chat.template": {"engine", "jinja2", "typing_extensions"},

@@ -6,16 +6,17 @@ The OpenAI SDK retries 408, 409, 429 and every 5xx twice, after `retry-after-ms`
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from json import JSONDecodeError
-from typing import NamedTuple, TypeAlias, get_args
+from typing import TypeAlias
 
 import orjson
-from pydantic import BaseModel, RootModel, ValidationError
+from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, Unavailable, lacks_thread
+from gateway.middleware.faults import first_fault
 from gateway.middleware.request_id import current_request_id
 
 logger = logging.getLogger(__name__)
@@ -29,20 +30,7 @@ TEMPORARY = {408, 429}
 
 RETRY, NO_RETRY = {"x-should-retry": "true"}, {"x-should-retry": "false"}
 CLOSE = {"connection": "close"}
-_IN_JSON = {"dict_type": "should be an object", "model_type": "should be an object", "list_type": "should be an array"}
-"""Reasons for which a value is invalid, by pydantic's types of errors, whose own words are those of Python."""
 INVALID_HTTP, CONTEXT_EXCEEDED = "invalid_http", "context_length_exceeded"
-
-
-class Fault(NamedTuple):
-    """Fault of an invalid value, as pydantic reports it."""
-
-    place: tuple[int | str, ...]
-    """Path to the value, with the names of a union's variants."""
-    kind: str
-    """Type of the fault."""
-    reason: str
-    """What the value should be."""
 
 
 class RefusedError(Exception):
@@ -197,54 +185,8 @@ def _engine_problem(error: EngineError) -> Problem:
 
 def validation_problem(error: ValidationError, model: type[BaseModel] | None = None) -> Problem:
     """Return the response to an invalid value. Given its model, it names a field of an inner object by its path."""
-    place, kind, reason = first_fault(error)
-    param = _path_of(place, model) or None
-    message = f"{param}: {reason}" if param else reason
-    return Problem(status=400, message=message, code=_validation_code(kind), param=param)
-
-
-def first_fault(error: ValidationError) -> Fault:
-    """Return the first fault of an invalid value."""
-    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    reason = _IN_JSON.get(first["type"]) or first["msg"].removeprefix("Value error, ")
-    return Fault(first["loc"], first["type"], reason)
-
-
-def _path_of(place: tuple[int | str, ...], model: type[BaseModel] | None) -> str:
-    """Return the path to the field at fault, `list[0].name`. Without a model, it is the outermost field.
-
-    In a union the place has the names of its variants, which are not fields: there the path ends.
-    """
-    if model is None:
-        return "".join(map(str, place[:1]))
-    path, models = "", [model]
-    if issubclass(model, RootModel):
-        models = list(_models_in(model.model_fields["root"].annotation))
-    for step in place:
-        if isinstance(step, int):
-            path += f"[{step}]"
-            continue
-        fields = models[0].model_fields.items() if len(models) == 1 else ()
-        if (field := next((field for name, field in fields if step == (field.alias or name)), None)) is None:
-            break
-        path += f".{step}" if path else str(step)
-        models = list(_models_in(field.annotation))
-    return path
-
-
-def _models_in(annotation: object) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-    for part in get_args(annotation):
-        yield from _models_in(part)
-
-
-def _validation_code(kind: str) -> str:
-    if kind == "missing":
-        return "missing_required_parameter"
-    if kind == "json_invalid":
-        return "invalid_json"
-    return "invalid_type" if kind.endswith("_type") else "invalid_value"
+    path, code, reason = first_fault(error, model)
+    return Problem(status=400, message=f"{path}: {reason}" if path else reason, code=code, param=path or None)
 
 
 def _internal_problem() -> Problem:

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from engine import MOST_GRAMMAR_CHARACTERS, Grammar, GrammarKind, strict_schema
 from gateway.apis.fields.base import Fields, given
-from gateway.apis.fields.nested import refusal
+from gateway.apis.fields.nested import missing, refusal
 
 MAX_CHOICES = 1024
 
@@ -62,7 +62,7 @@ class ResponseFormat(Fields):
     @model_validator(mode="after")
     def _has_its_schema(self) -> "ResponseFormat":
         if self.type == "json_schema" and self.json_schema is None and self.schema_ is None:
-            raise ValueError("should have json_schema, because its type is that")
+            raise missing("json_schema", "Field required where the type is json_schema")
         return self
 
     def grammar(self) -> Grammar | None:

@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from typing import TypeVar
 
-from pydantic import Discriminator, Tag, ValidationError
+from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from engine import RequestError
 from gateway.apis.fields.base import Fields
-from gateway.middleware.errors import first_fault
+from gateway.middleware.faults import INVALID, MISSING, WRONG_TYPE, first_fault
 
 
 class Nested(Fields):
@@ -22,46 +23,27 @@ def read_nested(model: type[_Nested], value: object, place: str) -> _Nested:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        fault = first_fault(error)
-        raise refusal(place + "".join(map(_step, fault.place)), fault.reason) from error
-
-
-def of_type(kind: str) -> Tag:
-    """Return the mark of a member of a union that the value `kind` of a `type` chooses, as `by_type` reads it."""
-    return Tag(f"{_KIND}{kind}")
-
-
-def by_type(*kinds: str) -> Discriminator:
-    """Return the mark of a union of models that `of_type` marks. Its choice leaves no trace in the place of a fault."""
-
-    def chosen(value: object) -> str:
-        return f"{_KIND}{value.get('type') if isinstance(value, dict) else getattr(value, 'type', None)}"
-
-    return Discriminator(
-        chosen, custom_error_type="unknown_type", custom_error_message=f"type should be one of {', '.join(kinds)}"
-    )
-
-
-_KIND = "of type "
-"""Begins the names of a union's members in the places of faults, which no field's name does."""
-
-
-def _step(part: int | str) -> str:
-    if isinstance(part, int):
-        return f"[{part}]"
-    return "" if part.startswith(_KIND) else f".{part}"
+        path, code, reason = first_fault(error, model)
+        raise refusal(f"{place}.{path}" if path else place, reason, code) from error
 
 
 def read_kind(kinds: Mapping[str, type[_Nested]], value: object, place: str, *, discriminator: str = "type") -> _Nested:
     """Return an object as one of several models, which its field `discriminator` names. Raises `RequestError`."""
     if not isinstance(value, dict):
-        raise refusal(place, "should be an object")
+        raise refusal(place, "should be an object", WRONG_TYPE)
     kind = value.get(discriminator)
     if not isinstance(kind, str) or kind not in kinds:
-        raise refusal(f"{place}.{discriminator}", f"should be one of {', '.join(kinds)}")
+        code = MISSING if kind is None else INVALID if isinstance(kind, str) else WRONG_TYPE
+        raise refusal(f"{place}.{discriminator}", f"should be one of {', '.join(kinds)}", code)
     return read_nested(kinds[kind], value, place)
 
 
-def refusal(place: str, reason: str) -> RequestError:
+def missing(name: str, reason: str) -> ValidationError:
+    """Return the error for an object without a field that its other fields require. A validator of it raises this."""
+    fault = InitErrorDetails(type=PydanticCustomError("missing", reason), loc=(name,), input=None)
+    return ValidationError.from_exception_data("", [fault])
+
+
+def refusal(place: str, reason: str, code: str = INVALID) -> RequestError:
     """Return the error for one place in a request."""
-    return RequestError(f"{place}: {reason}", code="invalid_value", param=place)
+    return RequestError(f"{place}: {reason}", code=code, param=place)

@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 from pydantic import model_validator
 
-from gateway.apis.fields.nested import Nested
+from gateway.apis.fields.json_types import wrong_type
+from gateway.apis.fields.nested import Nested, missing
 
 _MEDIA = {
     "image_url": "images",
@@ -41,7 +42,7 @@ class TextPart(Nested):
     def _has_its_text(self) -> "TextPart":
         wanted = "refusal" if self.type == "refusal" else "text"
         if getattr(self, wanted) is None:
-            raise ValueError(f"should have a {wanted}")
+            raise missing(wanted, "Field required")
         return self
 
     @property
@@ -61,7 +62,7 @@ def as_parts(kind: str) -> Callable[[object], object]:
         if isinstance(value, str):
             return [{"type": kind, "text": value}]
         if not isinstance(value, list):
-            raise ValueError("should be a string or an array of parts")  # noqa: TRY004 (pydantic reports ValueError only)
+            raise wrong_type("should be a string or an array of parts")
         if len(value) > MAX_PARTS:
             raise ValueError(f"should have at most {MAX_PARTS} parts")
         return value

@@ -6,6 +6,7 @@ from pydantic import Field, ValidationInfo
 
 from engine import Prompt as EnginePrompt
 from engine import all_plain
+from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.sampling import MAX_INT
 
 Prompt: TypeAlias = str | tuple[int, ...]
@@ -54,7 +55,7 @@ def read_prompts(value: object, *, limit: int = MAX_CHOICES) -> tuple[Prompt, ..
     if isinstance(value, str):
         return (_prompt(value),)
     if not isinstance(value, list):
-        raise ValueError(_FORMS)  # noqa: TRY004 (pydantic reports ValueError only)
+        raise wrong_type(_FORMS)
     if not value or not isinstance(value[0], str | list):
         return (_tokens(value),)
     if len(value) > limit:
@@ -75,7 +76,7 @@ def _prompt(value: object) -> Prompt:
     if isinstance(value, list):
         return _tokens(value)
     if not isinstance(value, str):
-        raise ValueError(_FORMS)  # noqa: TRY004 (pydantic reports ValueError only)
+        raise wrong_type(_FORMS)
     if not value:
         raise ValueError("should not be empty")
     return value
@@ -86,7 +87,7 @@ def _tokens(value: list[object]) -> tuple[int, ...]:
         raise ValueError("should not be empty")
     _check_tokens(len(value))
     if set(map(type, value)) != {int}:  # a boolean is no id
-        raise ValueError(_FORMS)
+        raise wrong_type(_FORMS)
     tokens = cast("tuple[int, ...]", tuple(value))
     for token in (min(tokens), max(tokens)):
         if not 0 <= token <= MAX_INT:

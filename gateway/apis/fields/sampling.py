@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
 from engine import GenerationRequest, Prompt, Sampling
 from gateway.apis.fields.base import Fields
+from gateway.apis.fields.json_types import wrong_type
 
 MAX_INT = 2**31 - 1
 """Largest integer that llama.cpp accepts, for token ids and counts."""
@@ -60,11 +61,11 @@ _STOP_FORMS = "should be a string or an array of strings"
 def _stop_strings(value: object) -> tuple[str, ...]:
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list):
-        raise ValueError(_STOP_FORMS)  # noqa: TRY004 (pydantic reports ValueError only)
+        raise wrong_type(_STOP_FORMS)
     if len(stops) > MAX_STOPS:
         raise ValueError(f"should have at most {MAX_STOPS} strings")
     if not all(isinstance(stop, str) for stop in stops):
-        raise ValueError(_STOP_FORMS)
+        raise wrong_type(_STOP_FORMS)
     if not all(0 < len(stop) <= MAX_STOP_LENGTH for stop in stops):
         raise ValueError(f"should have strings of 1 to {MAX_STOP_LENGTH} characters")
     return tuple(stops)
@@ -76,7 +77,7 @@ StopStrings: TypeAlias = Annotated[tuple[str, ...], BeforeValidator(_stop_string
 
 def _biases(value: object) -> tuple[tuple[int, float], ...]:
     if not isinstance(value, dict):
-        raise ValueError("should be an object of token ids and biases")  # noqa: TRY004 (pydantic reports ValueError only)
+        raise wrong_type("should be an object of token ids and biases")
     if len(value) > MAX_BIASES:
         raise ValueError(f"should have at most {MAX_BIASES} biases")
     return tuple((_token_id(key), _bias(bias)) for key, bias in value.items())

@@ -4,6 +4,7 @@ from typing import Annotated, Any, TypeAlias
 
 from pydantic import Field
 
+from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.prompts import MAX_CHOICES, MAX_PROMPT_TOKENS
 from gateway.apis.fields.sampling import MAX_INT
 
@@ -60,7 +61,7 @@ def _prompt(value: object) -> MixedPrompt:
             return ("".join(map(_text, parts)),)
         case list() if value:
             return tuple(_parts(value))
-    raise ValueError(_FORMS)
+    raise wrong_type(_FORMS)
 
 
 def _text(part: object) -> str:
@@ -83,5 +84,5 @@ def _parts(value: list[object]) -> list[Part]:
         elif type(item) is int and 0 <= item <= MAX_INT:  # a boolean is no id
             run.append(item)
         else:
-            raise ValueError(_FORMS)
+            raise wrong_type(_FORMS)
     return [*parts, tuple(run)] if run else parts

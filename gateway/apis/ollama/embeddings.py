@@ -12,6 +12,7 @@ from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
 from gateway.apis.answers.vectors import shorten, to_floats
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.fields.json_types import by_json, of_json
 from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.sampling import MAX_INT
 from gateway.apis.ollama.answer import nanoseconds
@@ -26,7 +27,10 @@ MAX_INPUTS = 2048
 class EmbedBody(ModelFields):
     """The body of a request for embeddings."""
 
-    input: str | Annotated[list[str], Field(max_length=MAX_INPUTS)]
+    input: Annotated[
+        Annotated[str, of_json("string")] | Annotated[list[str], Field(max_length=MAX_INPUTS), of_json("array")],
+        by_json("should be a string or an array of strings"),
+    ]
     truncate: bool = True
     dimensions: int | None = Field(None, ge=1, le=MAX_INT)
 

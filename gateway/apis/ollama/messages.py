@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import orjson
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
+from gateway.apis.fields.json_types import array_of
 from gateway.apis.fields.nested import Nested, read_nested
 from gateway.apis.fields.parts import MAX_PARTS
 from gateway.apis.fields.tools import MAX_TOOLS, ParametersSchema, encodable
@@ -74,15 +75,13 @@ def no_images(images: list[Any]) -> list[Any]:
 
 
 def _read_messages(value: object) -> tuple[OllamaMessage, ...]:
-    if not isinstance(value, list) or len(value) > MAX_MESSAGES:
-        raise ValueError(f"should be an array of at most {MAX_MESSAGES} messages")
-    return tuple(read_nested(OllamaMessage, message, f"messages[{at}]") for at, message in enumerate(value))
+    messages = array_of("messages", value, most=MAX_MESSAGES)
+    return tuple(read_nested(OllamaMessage, message, f"messages[{at}]") for at, message in enumerate(messages))
 
 
 def _read_tools(value: object) -> tuple[OllamaTool, ...]:
-    if not isinstance(value, list) or len(value) > MAX_TOOLS:
-        raise ValueError(f"should be an array of at most {MAX_TOOLS} tools")
-    return tuple(read_nested(OllamaTool, tool, f"tools[{at}]") for at, tool in enumerate(value))
+    tools = array_of("tools", value, most=MAX_TOOLS)
+    return tuple(read_nested(OllamaTool, tool, f"tools[{at}]") for at, tool in enumerate(tools))
 
 
 MessagesField: TypeAlias = Annotated[

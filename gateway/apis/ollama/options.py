@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field
 
 from engine import Grammar
 from gateway.apis.fields.constraints import json_object, json_schema
+from gateway.apis.fields.json_types import by_json, of_json
 from gateway.apis.fields.nested import Nested, read_nested, refusal
 from gateway.apis.fields.sampling import MAX_INT, MIN_REPEAT_PENALTY, SamplingFields, StopStrings
 
@@ -76,7 +77,10 @@ def _options(value: object) -> object:
 
 OptionsField: TypeAlias = Annotated[Options, BeforeValidator(_options)]
 
-Think: TypeAlias = bool | Literal["low", "medium", "high", "max"]
+Think: TypeAlias = Annotated[
+    Annotated[bool, of_json("boolean")] | Annotated[Literal["low", "medium", "high", "max"], of_json("string")],
+    by_json("should be true, false or a string"),
+]
 """The field `think`: whether a model that can reason does so, and how much."""
 
 
@@ -89,7 +93,10 @@ def think_variables(think: Think | None) -> dict[str, Any]:
     return {"enable_thinking": True, "reasoning_effort": think}
 
 
-Format: TypeAlias = Literal["", "json"] | dict[str, Any]
+Format: TypeAlias = Annotated[
+    Annotated[Literal["", "json"], of_json("string")] | Annotated[dict[str, Any], of_json("object")],
+    by_json("should be a string or an object"),
+]
 """The field `format`: JSON, or a JSON schema."""
 
 

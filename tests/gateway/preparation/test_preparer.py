@@ -168,7 +168,7 @@ async def test_a_body_is_prepared_and_its_unknown_fields_are_reported(preparer: 
         (b"{", "invalid_json", None),
         (b"[]", "invalid_type", None),
         (b"{}", "missing_required_parameter", "prompt"),
-        (b'{"prompt": 5}', "invalid_value", "prompt"),
+        (b'{"prompt": 5}', "invalid_type", "prompt"),
         (b'{"prompt": "a", "grammar": "a", "guided_regex": "b"}', "invalid_value", "guided_regex"),
         (b'{"prompt": "a", "x":' + b"[" * 100 + b"]" * 100 + b"}", "invalid_value", "x"),
         (b'{"prompt": "a", "x":' + b"[" * 5000 + b"]" * 5000 + b"}", "invalid_json", None),

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, model_validator
 
 from gateway.apis.anthropic.signature import is_changed
-from gateway.apis.fields.nested import Nested, by_type, of_type, read_kind
+from gateway.apis.fields.json_types import array_of, wrong_type
+from gateway.apis.fields.nested import Nested, read_kind
 from gateway.apis.fields.parts import MAX_PARTS
 
 MAX_MESSAGES = 2**13
@@ -83,7 +84,7 @@ def _contents(value: object) -> object:
     if isinstance(value, str):
         return [{"type": "text", "text": value}]
     if not isinstance(value, list):
-        raise ValueError("should be a string or an array of blocks")  # noqa: TRY004 (pydantic reports ValueError only)
+        raise wrong_type("should be a string or an array of blocks")
     for at, block in enumerate(value):
         kind = block.get("type") if isinstance(block, dict) else None
         if isinstance(kind, str) and kind in _REFUSED:
@@ -108,10 +109,7 @@ class ToolReferenceBlockParam(Block):
         return self.tool_name
 
 
-_TextBlock: TypeAlias = Annotated[TextBlockParam, of_type("text")]
-ResultBlock: TypeAlias = Annotated[
-    _TextBlock | Annotated[ToolReferenceBlockParam, of_type("tool_reference")], by_type("text", "tool_reference")
-]
+ResultBlock: TypeAlias = Annotated[TextBlockParam | ToolReferenceBlockParam, Field(discriminator="type")]
 ResultBlocks: TypeAlias = Annotated[list[ResultBlock], Field(max_length=MAX_PARTS, fail_fast=True)]
 
 
@@ -126,15 +124,9 @@ class ToolResultBlockParam(Block):
     is_error: bool = False
 
 
-UserBlock: TypeAlias = Annotated[
-    _TextBlock | Annotated[ToolResultBlockParam, of_type("tool_result")], by_type("text", "tool_result")
-]
+UserBlock: TypeAlias = Annotated[TextBlockParam | ToolResultBlockParam, Field(discriminator="type")]
 AssistantBlock: TypeAlias = Annotated[
-    _TextBlock
-    | Annotated[ThinkingBlockParam, of_type("thinking")]
-    | Annotated[RedactedThinkingBlockParam, of_type("redacted_thinking")]
-    | Annotated[ToolUseBlockParam, of_type("tool_use")],
-    by_type("text", "thinking", "redacted_thinking", "tool_use"),
+    TextBlockParam | ThinkingBlockParam | RedactedThinkingBlockParam | ToolUseBlockParam, Field(discriminator="type")
 ]
 UserBlocks: TypeAlias = Annotated[list[UserBlock], Field(max_length=MAX_PARTS, fail_fast=True)]
 AssistantBlocks: TypeAlias = Annotated[list[AssistantBlock], Field(max_length=MAX_PARTS, fail_fast=True)]
@@ -173,10 +165,7 @@ _KINDS: dict[str, type[AnyMessage]] = {
 
 def read_messages(value: object) -> tuple[AnyMessage, ...]:
     """Return the messages in a list. Raises `ValueError`, or `RequestError` with the place of the fault."""
-    if not isinstance(value, list):
-        raise ValueError("should be an array of messages")  # noqa: TRY004 (pydantic reports ValueError only)
-    if not 0 < len(value) <= MAX_MESSAGES:
-        raise ValueError(f"should have 1 to {MAX_MESSAGES} messages")
+    messages = array_of("messages", value, least=1, most=MAX_MESSAGES)
     return tuple(
-        read_kind(_KINDS, message, f"messages[{at}]", discriminator="role") for at, message in enumerate(value)
+        read_kind(_KINDS, message, f"messages[{at}]", discriminator="role") for at, message in enumerate(messages)
     )

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field
 
 from gateway.apis.anthropic.messages.blocks import CacheControl
+from gateway.apis.fields.json_types import array_of
 from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
 from gateway.apis.fields.tools import MAX_TOOLS, ParametersSchema
 from gateway.chat.tools import Named, Tool, ToolChoice
@@ -35,13 +36,12 @@ Tools: TypeAlias = Annotated[list[ClientTool], Field(max_length=MAX_TOOLS)]
 
 def read_tools(value: object) -> tuple[ClientTool, ...]:
     """Return the entries of `tools`. Raises `ValueError`, or `RequestError` with the place of the fault."""
-    if not isinstance(value, list) or len(value) > MAX_TOOLS:
-        raise ValueError(f"should be an array of at most {MAX_TOOLS} tools")
-    for at, tool in enumerate(value):
+    tools = array_of("tools", value, most=MAX_TOOLS)
+    for at, tool in enumerate(tools):
         kind = tool.get("type", "custom") if isinstance(tool, dict) else "custom"
         if kind not in ("custom", None):  # of any type, also one without a hash
             raise refusal(f"tools[{at}].type", "this server runs no tools; describe one that the client runs")
-    return tuple(read_nested(ClientTool, tool, f"tools[{at}]") for at, tool in enumerate(value))
+    return tuple(read_nested(ClientTool, tool, f"tools[{at}]") for at, tool in enumerate(tools))
 
 
 class _Choice(Nested):

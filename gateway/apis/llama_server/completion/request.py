@@ -7,6 +7,7 @@ from typing_extensions import override
 
 from engine import GenerationRequest, Sampling
 from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.prompts import MAX_CHOICES, bounded_choices
 from gateway.apis.fields.sampling import MAX_BIASES, MAX_INT, MIN_REPEAT_PENALTY, SamplerName, SamplingFields
 from gateway.apis.fields.stream import StreamOptions
@@ -48,7 +49,7 @@ def _stops(value: object) -> tuple[str, ...]:
     """Return the stop strings that are not empty."""
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list) or not all(isinstance(stop, str) for stop in stops):
-        raise ValueError("should be a string or an array of strings")
+        raise wrong_type("should be a string or an array of strings")
     if len(stops) > MAX_STOPS:
         raise ValueError(f"should have at most {MAX_STOPS} strings")
     return tuple(filter(None, stops))

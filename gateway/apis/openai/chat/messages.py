@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from gateway.apis.fields.base import given
-from gateway.apis.fields.nested import Nested, by_type, of_type, read_kind, refusal
+from gateway.apis.fields.json_types import array_of
+from gateway.apis.fields.nested import Nested, read_kind, refusal
 from gateway.apis.fields.parts import ADDED_BY_CLIENTS, MAX_PARTS, TextPart, as_parts
 from gateway.chat.custom_inputs import arguments_of
 from gateway.chat.template import to_json
@@ -125,10 +126,7 @@ class CustomToolCall(Nested):
         return {"id": self.id, "type": "function", "function": function}
 
 
-AnyToolCall: TypeAlias = Annotated[
-    Annotated[ToolCall, of_type("function")] | Annotated[CustomToolCall, of_type("custom")],
-    by_type("function", "custom"),
-]
+AnyToolCall: TypeAlias = Annotated[ToolCall | CustomToolCall, Field(discriminator="type")]
 
 
 class AssistantMessage(_MessageFields):
@@ -204,14 +202,11 @@ _KINDS: dict[str, type[RequestMessage]] = {
 
 def read_messages(value: object) -> tuple[RequestMessage, ...]:
     """Return the messages in a list. Raises `ValueError`, or `RequestError` with the place of the fault."""
-    if not isinstance(value, list):
-        raise ValueError("should be an array of messages")  # noqa: TRY004 (pydantic reports ValueError only)
-    if not 0 < len(value) <= MAX_MESSAGES:
-        raise ValueError(f"should have 1 to {MAX_MESSAGES} messages")
-    if sum(map(_parts, value)) > MAX_PARTS:
+    messages = array_of("messages", value, least=1, most=MAX_MESSAGES)
+    if sum(map(_parts, messages)) > MAX_PARTS:
         raise ValueError(f"should have at most {MAX_PARTS} parts and calls in total")
     return tuple(
-        read_kind(_KINDS, message, f"messages[{at}]", discriminator="role") for at, message in enumerate(value)
+        read_kind(_KINDS, message, f"messages[{at}]", discriminator="role") for at, message in enumerate(messages)
     )
 
 

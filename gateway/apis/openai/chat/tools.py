@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
 from engine import Grammar
 from gateway.apis.fields.base import Fields
+from gateway.apis.fields.json_types import array_of, by_json, of_json
 from gateway.apis.fields.nested import Nested, read_kind, read_nested, refusal
 from gateway.apis.fields.tools import MAX_TOOLS, ParametersSchema, check_tools
 from gateway.apis.openai.custom_format import CustomGrammar, CustomTextFormat
@@ -106,32 +107,18 @@ class AllowedTools(Nested):
 
 
 _TOOLS: dict[str, type[FunctionTool | CustomTool]] = {"function": FunctionTool, "custom": CustomTool}
-_CHOICES: dict[str, type[NamedFunction | NamedCustom | AllowedTools]] = {
-    "function": NamedFunction,
-    "custom": NamedCustom,
-    "allowed_tools": AllowedTools,
-}
+_Choice: TypeAlias = Annotated[NamedFunction | NamedCustom | AllowedTools, Field(discriminator="type")]
 
 
 def read_tools(value: object) -> tuple[FunctionTool | CustomTool, ...]:
     """Return the entries of `tools`. Raises `ValueError`, or `RequestError` with the place of the fault."""
-    if not isinstance(value, list) or len(value) > MAX_TOOLS:
-        raise ValueError(f"should be an array of at most {MAX_TOOLS} tools")
-    return tuple(read_kind(_TOOLS, tool, f"tools[{at}]") for at, tool in enumerate(value))
+    tools = array_of("tools", value, most=MAX_TOOLS)
+    return tuple(read_kind(_TOOLS, tool, f"tools[{at}]") for at, tool in enumerate(tools))
 
 
 def _functions(value: object) -> tuple[FunctionObject, ...]:
-    if not isinstance(value, list) or not 0 < len(value) <= MAX_TOOLS:
-        raise ValueError(f"should be an array of 1 to {MAX_TOOLS} functions")
-    return tuple(read_nested(FunctionObject, function, f"functions[{at}]") for at, function in enumerate(value))
-
-
-def _choice(value: object) -> object:
-    return read_kind(_CHOICES, value, "tool_choice") if isinstance(value, dict) else value
-
-
-def _function_choice(value: object) -> object:
-    return read_nested(_FunctionName, value, "function_call") if isinstance(value, dict) else value
+    functions = array_of("functions", value, least=1, most=MAX_TOOLS)
+    return tuple(read_nested(FunctionObject, function, f"functions[{at}]") for at, function in enumerate(functions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +141,8 @@ class ToolFields(Fields):
         ),
     ] = ()
     tool_choice: Annotated[
-        Literal["none", "auto", "required"] | NamedFunction | NamedCustom | AllowedTools, BeforeValidator(_choice)
+        Annotated[Literal["none", "auto", "required"], of_json("string")] | Annotated[_Choice, of_json("object")],
+        by_json("should be a string or an object"),
     ] = "auto"
     parallel_tool_calls: bool = True
     functions: Annotated[
@@ -164,7 +152,10 @@ class ToolFields(Fields):
             json_schema_input_type=Annotated[list[FunctionObject], Field(min_length=1, max_length=MAX_TOOLS)],
         ),
     ] = Field(default_factory=tuple)
-    function_call: Annotated[Literal["none", "auto"] | _FunctionName, BeforeValidator(_function_choice)] = "auto"
+    function_call: Annotated[
+        Annotated[Literal["none", "auto"], of_json("string")] | Annotated[_FunctionName, of_json("object")],
+        by_json("should be a string or an object"),
+    ] = "auto"
 
     @property
     def deprecated_calls(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated, TypeAlias
 from pydantic import BeforeValidator, Field, model_validator
 
 from gateway.apis.fields.base import Fields
+from gateway.apis.fields.json_types import array_of
 from gateway.apis.fields.labels import Metadata
 from gateway.apis.openai.responses.input import InputItem, read_items
 from gateway.apis.openai.responses.references import EncodedInput, encode_input
@@ -17,11 +18,7 @@ PLACE = "items"
 
 
 def _read(value: object) -> tuple[InputItem, ...]:
-    if not isinstance(value, list):
-        raise ValueError("should be an array of items")  # noqa: TRY004 (pydantic reports ValueError only)
-    if len(value) > MAX_ADDED:
-        raise ValueError(f"should have at most {MAX_ADDED} items")
-    return read_items(value, PLACE)
+    return read_items(array_of("items", value, most=MAX_ADDED), PLACE)
 
 
 Items: TypeAlias = Annotated[

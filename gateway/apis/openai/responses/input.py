@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from gateway.apis.fields.base import given
+from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.nested import Nested, read_kind, refusal
 from gateway.apis.fields.parts import ADDED_BY_CLIENTS, MAX_PARTS, TextPart, as_parts
 from gateway.apis.openai.responses.items import (
@@ -236,7 +237,7 @@ def read_input(value: object) -> tuple[InputItem, ...]:
     if isinstance(value, str):
         return (MessageItem.model_validate({"role": "user", "content": value}),)
     if not isinstance(value, list):
-        raise ValueError("should be a string or an array of items")  # noqa: TRY004 (pydantic reports ValueError only)
+        raise wrong_type("should be a string or an array of items")
     if not 0 < len(value) <= MAX_ITEMS:
         raise ValueError(f"should have 1 to {MAX_ITEMS} items")
     return read_items(value, "input")
@@ -257,7 +258,8 @@ def _parts(item: object) -> int:
 
 def _read_item(value: object, place: str) -> InputItem:
     if isinstance(value, dict) and value.get("type") is None:
-        value = {**value, "type": "message" if "role" in value else _REFERENCE}
+        kind = "message" if value.keys() & {"role", "content"} else _REFERENCE if "id" in value else None
+        value = {**value, "type": kind}
     if isinstance(value, dict) and any(value.get("type") == kind for kind in _IMAGES):
         raise refusal(place, "this server's models take text only, no images")
     return read_kind(_KINDS, value, place)

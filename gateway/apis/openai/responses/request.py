@@ -9,8 +9,9 @@ from engine import GenerationRequest, Grammar, RequestError
 from gateway.apis.fields import constraints
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.labels import LabelFields
-from gateway.apis.fields.nested import Nested, refusal
+from gateway.apis.fields.nested import Nested, missing, refusal
 from gateway.apis.fields.reasoning import ReasoningFields
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields, StreamReportFields
@@ -55,7 +56,7 @@ class TextFormat(Fields):
     @model_validator(mode="after")
     def _has_its_schema(self) -> "TextFormat":
         if self.type == "json_schema" and (self.schema_ is None or self.name is None):
-            raise ValueError("should have a name and a schema, because its type is json_schema")
+            raise missing("schema" if self.schema_ is None else "name", "Field required where the type is json_schema")
         return self
 
     def grammar(self) -> Grammar | None:
@@ -99,7 +100,7 @@ class ConversationReference(Nested):
 
 def _as_reference(value: object) -> object:
     if not isinstance(value, str | dict):
-        raise ValueError("should be the id of a conversation, or an object with the id")  # noqa: TRY004 (pydantic reports ValueError only)
+        raise wrong_type("should be the id of a conversation, or an object with the id")
     return {"id": value} if isinstance(value, str) else value
 
 

@@ -88,7 +88,7 @@ def test_thinking_that_another_server_signed_is_used(signature: str | None) -> N
         (result(content="2"), r"messages\[0\]\.content\[0\]\.tool_use_id: should be the id"),
         ({"role": "user", "content": [{"type": "image", "source": {}}]}, "Could not process image: "),
         ({"role": "user", "content": [{"type": "document", "source": {}}]}, "Could not process PDF: "),
-        ({"role": "user", "content": [{**USE}]}, "type should be one of text, tool_result"),
+        ({"role": "user", "content": [{**USE}]}, r"content\[0\]\.type: should be one of text, tool_result"),
         ({"role": "tool", "content": "2"}, r"messages\[0\]\.role"),
         ({"role": "assistant", "content": [USE]}, "without tool_result blocks"),
         (

@@ -122,7 +122,7 @@ def test_conflicting_constraints_are_refused() -> None:
 @pytest.mark.parametrize(
     ("field", "value", "reason"),
     [
-        ("response_format", {"type": "json_schema"}, "should have json_schema, because its type is that"),
+        ("response_format", {"type": "json_schema"}, "Field required where the type is json_schema"),
         ("response_format", {"type": "structural_tag"}, "Input should be 'text', 'json_object' or 'json_schema'"),
         ("response_format", {}, "Field required"),
         ("response_format", "json_object", "Input should be"),

@@ -2,9 +2,10 @@
 
 from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
-from gateway.apis.fields.nested import Nested, read_kind
+from gateway.apis.fields.json_types import by_json, of_json
+from gateway.apis.fields.nested import Nested
 from gateway.apis.fields.tools import MAX_TOOLS
 from gateway.apis.openai.responses.answer import (
     ToolChoiceAllowed,
@@ -80,17 +81,8 @@ class AllowedChoice(Nested):
         return {"type": self.type, "mode": self.mode, "tools": [tool.to_json() for tool in self.tools]}
 
 
-_CHOICES: dict[str, type[NamedTool | NamedCustomTool | AllowedChoice]] = {
-    "function": NamedTool,
-    "custom": NamedCustomTool,
-    "allowed_tools": AllowedChoice,
-}
-
-
-def _choice(value: object) -> object:
-    return read_kind(_CHOICES, value, "tool_choice") if isinstance(value, dict) else value
-
-
+_ObjectChoice: TypeAlias = Annotated[NamedTool | NamedCustomTool | AllowedChoice, Field(discriminator="type")]
 Choice: TypeAlias = Annotated[
-    Literal["none", "auto", "required"] | NamedTool | NamedCustomTool | AllowedChoice, BeforeValidator(_choice)
+    Annotated[Literal["none", "auto", "required"], of_json("string")] | Annotated[_ObjectChoice, of_json("object")],
+    by_json("should be a string or an object"),
 ]

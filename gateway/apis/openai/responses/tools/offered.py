@@ -7,7 +7,8 @@ from pydantic import ConfigDict, Field, field_validator
 from typing_extensions import override
 
 from gateway.apis.fields.base import UNKNOWN
-from gateway.apis.fields.nested import Nested, by_type, of_type, read_nested, refusal
+from gateway.apis.fields.json_types import array_of
+from gateway.apis.fields.nested import Nested, read_nested, refusal
 from gateway.apis.fields.tools import MAX_TOOLS
 from gateway.apis.openai.chat.tools import FunctionObject
 from gateway.apis.openai.custom_format import CustomGrammar, CustomTextFormat
@@ -93,12 +94,7 @@ class NamespaceTool(Nested):
     name: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
     description: str
     tools: Annotated[
-        list[
-            Annotated[
-                Annotated[ResponseFunction, of_type("function")] | Annotated[ResponseCustom, of_type("custom")],
-                by_type("function", "custom"),
-            ]
-        ],
+        list[Annotated[ResponseFunction | ResponseCustom, Field(discriminator="type")]],
         Field(min_length=1, max_length=MAX_TOOLS),
     ]
 
@@ -149,9 +145,8 @@ _TOOLS: dict[str, type[OfferedTool]] = {
 
 def read_tools(value: object) -> tuple[OfferedTool, ...]:
     """Return the entries of `tools`. Raises `ValueError`, or `RequestError` with the place of the fault."""
-    if not isinstance(value, list) or len(value) > MAX_TOOLS:
-        raise ValueError(f"should be an array of at most {MAX_TOOLS} tools")
-    tools = tuple(_tool(tool, f"tools[{at}]") for at, tool in enumerate(value))
+    given = array_of("tools", value, most=MAX_TOOLS)
+    tools = tuple(_tool(tool, f"tools[{at}]") for at, tool in enumerate(given))
     if sum(len(tool.tools) if isinstance(tool, NamespaceTool) else 1 for tool in tools) > MAX_TOOLS:
         raise ValueError(f"should have at most {MAX_TOOLS} tools, with those in namespaces")
     return tools

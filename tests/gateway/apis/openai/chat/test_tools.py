@@ -10,6 +10,7 @@ from gateway.apis.fields.tools import MAX_PROPERTIES, MAX_TOOLS
 from gateway.apis.openai.chat.tools import ToolFields, ToolSet
 from gateway.chat.custom_inputs import custom_tool
 from gateway.chat.tools import Named, Tool
+from gateway.middleware.errors import problem_for, validation_problem
 
 SCHEMA = {"type": "object", "properties": {"x": {"type": "integer"}}}
 
@@ -110,15 +111,15 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
     "a schema that is none": ({"tools": [tool(parameters=[])]}, "tools[0].function.parameters", "should be an object"),
     "a deep schema": ({"tools": [tool(parameters=DEEP)]}, "tools[0].function.parameters", "nested too deeply"),
     "a custom tool without a name": ({"tools": [{"type": "custom", "custom": {}}]}, "tools[0].custom.name", "required"),
-    "a format that is none": ({"tools": [custom(type="json")]}, "tools[0].custom.format", "'text', 'grammar'"),
+    "a format that is none": ({"tools": [custom(type="json")]}, "tools[0].custom.format.type", "one of text, grammar"),
     "a grammar that is none": (
         {"tools": [custom(type="grammar", grammar={"syntax": "gbnf", "definition": "a"})]},
-        "tools[0].custom.format.grammar.grammar.syntax",
+        "tools[0].custom.format.grammar.syntax",
         "'lark' or 'regex'",
     ),
     "an empty grammar": (
         {"tools": [custom(type="grammar", grammar={"syntax": "lark", "definition": ""})]},
-        "tools[0].custom.format.grammar.grammar.definition",
+        "tools[0].custom.format.grammar.definition",
         "at least 1",
     ),
     "another tool": ({"tools": [{"type": "web_search"}]}, "tools[0].type", "one of function, custom"),
@@ -191,10 +192,15 @@ WRONG: dict[str, tuple[dict[str, Any], str, str]] = {
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_refusal_names_the_place_in_the_tools(wrong: str) -> None:
     fields, place, reason = WRONG[wrong]
-    with pytest.raises(RequestError) as caught:
+    with pytest.raises((RequestError, ValidationError)) as caught:
         offer(**fields)
-    assert caught.value.param == place
-    assert reason in caught.value.message
+    problem = (
+        validation_problem(caught.value, ToolFields)
+        if isinstance(caught.value, ValidationError)
+        else problem_for(caught.value)
+    )
+    assert problem.param == place
+    assert reason in problem.message
 
 
 @pytest.mark.parametrize(

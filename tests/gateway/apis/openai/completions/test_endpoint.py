@@ -175,7 +175,7 @@ async def test_a_failure_in_a_stream_is_an_error_event_without_a_clean_end() -> 
         (b'{"prompt":"x","max_tokens":true}', "max_tokens", "invalid_type"),
         (b'{"prompt":"x","max_tokens":-5}', "max_tokens", "invalid_value"),
         (b'{"prompt":"x","n":1000}', "n", "invalid_value"),
-        (b'{"prompt":[99999999999999999999999]}', "prompt", "invalid_value"),
+        (b'{"prompt":[99999999999999999999999]}', "prompt", "invalid_type"),
         (b'{"prompt":""}', "prompt", "invalid_value"),
     ],
 )

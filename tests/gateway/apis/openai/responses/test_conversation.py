@@ -238,7 +238,7 @@ async def test_a_conversation_deleted_meanwhile_stays_deleted() -> None:
     [
         ({"conversation": "conv_x"}, 404, "conversation_not_found", None),
         ({"conversation": {}}, 400, "missing_required_parameter", "conversation.id"),
-        ({"conversation": 5}, 400, "invalid_value", "conversation"),
+        ({"conversation": 5}, 400, "invalid_type", "conversation"),
         ({"previous_response_id": "resp_x"}, 400, "mutually_exclusive_parameters", "previous_response_id"),
         ({"input": [FIRST]}, 400, "duplicate_item", "input"),
         ({"input": [SECOND, SECOND]}, 400, "duplicate_item", "input"),

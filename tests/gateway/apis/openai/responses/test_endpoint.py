@@ -374,7 +374,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"max_output_tokens": 0}, "max_output_tokens"),
     ({"top_logprobs": 21}, "top_logprobs"),
     ({"include": ["nonsense"]}, "include[0]"),
-    ({"text": {"format": {"type": "json_schema"}}}, "text.format"),
+    ({"text": {"format": {"type": "json_schema"}}}, "text.format.schema"),
     ({"text": {"format": {"type": "json_object"}}, "guided_regex": "a"}, "guided_regex"),
     ({"response_format": {"type": "json_object"}, "grammar": 'start: "a"'}, "grammar"),
     ({"tools": [{"type": "function"}]}, "tools[0].name"),

@@ -137,7 +137,7 @@ def test_encrypted_reasoning_of_other_servers_does_not_replace_a_text() -> None:
         ([5], "input[0]", "should be an object"),
         ([said("user", "a"), {"type": "web_search_call"}], "input[1].type", "should be one of message, reasoning"),
         ([{"type": {}}], "input[0].type", "should be one of"),
-        ([{"role": "tool", "content": "a"}], "input[0].role", "Input should be 'user'"),
+        ([{"role": "tool", "content": "a"}], "input[0].role", "should be 'user'"),
         ([{"role": "user"}], "input[0].content", "Field required"),
         ([{"role": "user", "content": 5}], "input[0].content", "should be a string or an array of parts"),
         ([{"role": "user", "content": [{"type": "input_image"}]}], "input[0].content[0]", "text only, no images"),
@@ -150,8 +150,8 @@ def test_encrypted_reasoning_of_other_servers_does_not_replace_a_text() -> None:
         ([{"type": "image_generation_call", "id": "ig_1", "result": ""}], "input[0]", "no images"),
         ([{"type": "computer_call_output", "call_id": "a", "output": {}}], "input[0]", "no images"),
         ([{"role": "user", "content": [{"type": "text", "text": "a"}]}], "input[0].content[0].type", "'input_text'"),
-        ([{"role": "user", "content": [{"type": "input_text"}]}], "input[0].content[0]", "should have a text"),
-        ([{**CALL, "arguments": {}}], "input[0].arguments", "valid string"),
+        ([{"role": "user", "content": [{"type": "input_text"}]}], "input[0].content[0].text", "Field required"),
+        ([{**CALL, "arguments": {}}], "input[0].arguments", "should be a string"),
         ([{**CALL, "call_id": ""}], "input[0].call_id", "at least 1"),
         ([{**OUTPUT, "output": [{"type": "input_image"}]}], "input[0].output[0]", "no images"),
         ([{"type": "reasoning", "summary": [], "encrypted_content": "x"}], "input[0]", "encrypted reasoning"),
@@ -163,7 +163,7 @@ def test_encrypted_reasoning_of_other_servers_does_not_replace_a_text() -> None:
 def test_an_invalid_item_is_named_with_its_place(given: list[object], param: str, words: str) -> None:
     with pytest.raises(RequestError) as caught:
         stored(given)
-    assert (caught.value.param, caught.value.code) == (param, "invalid_value")
+    assert caught.value.param == param
     assert words in caught.value.message
 
 
