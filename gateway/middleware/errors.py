@@ -30,6 +30,8 @@ TEMPORARY = {408, 429}
 
 RETRY, NO_RETRY = {"x-should-retry": "true"}, {"x-should-retry": "false"}
 CLOSE = {"connection": "close"}
+MAX_MESSAGE = 1000
+"""Maximum of characters of a message: a name or a grammar of the client may be in it."""
 INVALID_HTTP, CONTEXT_EXCEEDED = "invalid_http", "context_length_exceeded"
 
 
@@ -174,7 +176,7 @@ def _engine_problem(error: EngineError) -> Problem:
         headers = retry_after(error.retry_after)
     return Problem(
         status=status,
-        message=error.message,
+        message=error.message if len(error.message) <= MAX_MESSAGE else f"{error.message[:MAX_MESSAGE]}…",
         type=type_,
         code=error.code,
         param=error.param,

@@ -71,6 +71,12 @@ def test_a_request_error_names_the_field_at_fault() -> None:
     assert errors.problem_for(RequestError("m", param="max_tokens")).param == "max_tokens"
 
 
+def test_a_long_message_is_cut() -> None:
+    message = errors.problem_for(RequestError(f"unknown name: {'x' * 70_000}", code="invalid_grammar")).message
+    assert message == f"unknown name: {'x' * 70_000}"[: errors.MAX_MESSAGE] + "…"
+    assert errors.problem_for(RequestError("x" * errors.MAX_MESSAGE)).message == "x" * errors.MAX_MESSAGE
+
+
 class Body(BaseModel):
     prompt: str | list[int]
     n: int = 1
