@@ -24,7 +24,6 @@ _CLOSINGS = ("<|END_RESPONSE|>", "<|END_TEXT|>")
 class Cohere(ListedCalls):
     """Format of Command R7B and later."""
 
-    name = "cohere"
     marks = (*_OPENINGS, *_CLOSINGS)
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:

@@ -30,7 +30,6 @@ _NAME = re.compile(r"[-.\w]*")
 class DeepSeek(TaggedFormat):
     """Format of DeepSeek. Both kinds of calls are parsed; the template decides which one a grammar forces."""
 
-    name = "deepseek"
     opening = TAG
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, typed: bool) -> None:

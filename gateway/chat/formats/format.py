@@ -22,8 +22,6 @@ WHITESPACE = r"/\s{0,4}/"
 class Format(Protocol):
     """Syntax of reasoning and tool calls of a model family. Holds no state of a request."""
 
-    name: str
-    """Name of the family."""
     show_special: bool
     """True if the parser needs control tokens in the text."""
     text_calls: TextCalls

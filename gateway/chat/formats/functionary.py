@@ -21,7 +21,6 @@ _NAME = re.compile(r"[^<>\n]*")
 class Functionary(TaggedFormat):
     """Format of Functionary 3.1."""
 
-    name = "functionary"
     opening = _OPENING
 
     @override

@@ -47,8 +47,6 @@ GEMMA_4 = Markers(Tags("<|tool_call>", "<tool_call|>"), '<|"|>')
 class Gemma(TaggedFormat):
     """Format of the Gemma models that have markers for calls."""
 
-    name = "gemma"
-
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, markers: Markers) -> None:
         super().__init__(special_tokens, reasoning_tags)
         self._markers = markers
@@ -89,7 +87,6 @@ class Gemma(TaggedFormat):
 class ToolCode(TaggedFormat):
     """Format that the system message asks Gemma 3 for."""
 
-    name = "gemma-3"
     text_calls = IN_PYTHON
     opening = "```tool_code"
 

@@ -24,8 +24,6 @@ _ROLE = ("\n\nfunction call", "<|role_sep|>", "\n")
 class GigaChat(TaggedFormat):
     """Format of GigaChat."""
 
-    name = "gigachat"
-
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, by_role: bool) -> None:
         super().__init__(special_tokens, reasoning_tags)
         self.opening = SEPARATOR if by_role else MARK

@@ -32,7 +32,6 @@ _ARGUMENTS = re.compile(r"(?!\s)[^<]*(?<!\s)")
 class Glm(TaggedFormat):
     """Format of GLM."""
 
-    name = "glm"
     opening = _OPENING
 
     @override

@@ -40,7 +40,6 @@ _CHANNEL_NAME = re.compile(rf"{re.escape(CHANNEL)}\s*(\w+)")
 class Harmony(Format):
     """Format of gpt-oss. A message makes one call at most, so there are never parallel calls."""
 
-    name = "harmony"
     show_special = True
     text_calls = IN_JSON
     reasoning_tags = Tags(f"{CHANNEL}{_REASONING}{_MESSAGE}", _END)

@@ -26,7 +26,6 @@ _NEWLINE, _END = "\n", "}\n"
 class Hermes(TaggedFormat):
     """Format of Hermes, with `<think>` for the models that have it."""
 
-    name = "hermes"
     opening = OPENING
 
     @override
@@ -45,8 +44,6 @@ class Plain(Hermes):
     Calls are written as in Hermes, since models without training for calls follow that format best. If the template
     does not render tools, the system message does.
     """
-
-    name = "plain"
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, shows_tools: bool) -> None:
         super().__init__(special_tokens, reasoning_tags)

@@ -29,7 +29,6 @@ _INDEX = re.compile(r":\d+$")
 class Kimi(TaggedFormat):
     """Format of Kimi K2 and Kimi K2 Thinking."""
 
-    name = "kimi"
     opening = SECTION
     calls_end_reasoning = True
 

@@ -36,7 +36,6 @@ def _tags(name: str) -> Tags:
 _RESPONSE = _tags("response")
 _MESSAGE_END = _tags("message").closing
 _MARKUP = Markup(
-    name="kimi-k3",
     block=_tags("tools"),
     shared_block=True,
     call=Tags(f'{OPEN}call tool="', _tags("call").closing),

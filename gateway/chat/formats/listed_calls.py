@@ -33,8 +33,6 @@ APRIEL_END = f"]{APRIEL.closing}"
 class ListedCalls(TaggedFormat):
     """Format of the models with a list of JSON objects between `tags`."""
 
-    name = "listed"
-
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, tags: Tags) -> None:
         super().__init__(special_tokens, reasoning_tags)
         self._tags = tags
@@ -62,7 +60,6 @@ class ListedCalls(TaggedFormat):
 class Lfm2(ListedCalls):
     """Format of LFM2 and LFM2.5."""
 
-    name = "lfm2"
     text_calls = IN_LFM2
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
@@ -82,8 +79,6 @@ APERTUS = Tags("<|tools_prefix|>", "<|tools_suffix|>")
 
 class Apertus(ListedCalls):
     """Format of Apertus."""
-
-    name = "apertus"
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
         super().__init__(special_tokens, reasoning_tags, APERTUS)

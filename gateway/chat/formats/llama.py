@@ -31,8 +31,6 @@ PYTHONIC = "func_name1("
 class Llama(TaggedFormat):
     """Format of Llama. All kinds of calls are parsed; the template decides which one a grammar forces."""
 
-    name = "llama"
-
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, pythonic: bool) -> None:
         """Create the format.
 

@@ -14,7 +14,6 @@ MARK = "]<]minimax[>["
 REASONING = Tags("<mm:think>", "</mm:think>")
 _BLOCK = Tags("<tool_call>", "</tool_call>")
 _MARKUP = Markup(
-    name="minimax-m3",
     block=Tags(f"{MARK}{_BLOCK.opening}", f"{MARK}{_BLOCK.closing}"),
     shared_block=True,
     call=Tags(f'{MARK}<invoke name="', f"{MARK}</invoke>"),

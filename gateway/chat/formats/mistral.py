@@ -28,7 +28,6 @@ _NAME = re.compile(r"[-.\w]*")
 class Mistral(TaggedFormat):
     """Format of Mistral. Both kinds of calls are parsed; the template decides which one a grammar forces."""
 
-    name = "mistral"
     opening = TAG
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, listed: bool) -> None:

@@ -30,7 +30,6 @@ _NAME = re.compile(r"[-.\w]*")
 class Recipients(Format):
     """Format of Functionary 3.2."""
 
-    name = "functionary-3.2"
     show_special = False
     text_calls = IN_JSON
     reasoning_tags = None

@@ -33,8 +33,6 @@ _NO_STRING = frozenset({"number", "integer", "boolean", "null", "object", "array
 class Markup:
     """Tags of a family."""
 
-    name: str
-    """Name of the family."""
     block: Tags | None
     """Tags around one call, or around all calls, if there are any."""
     shared_block: bool = False
@@ -68,7 +66,6 @@ _FUNCTION = Tags(FUNCTION, "</function>")
 _PARAMETER = Tags(PARAMETER, ">")
 
 QWEN_CODER = Markup(
-    name="qwen-coder",
     block=Tags("<tool_call>", "</tool_call>"),
     call=_FUNCTION,
     head_end=">",
@@ -80,7 +77,6 @@ QWEN_CODER = Markup(
 
 SEED_BLOCK = Tags("<seed:tool_call>", "</seed:tool_call>")
 SEED = Markup(
-    name="seed",
     block=SEED_BLOCK,
     call=_FUNCTION,
     head_end=">",
@@ -91,7 +87,6 @@ SEED = Markup(
 
 MINIMAX_BLOCK = Tags("<minimax:tool_call>", "</minimax:tool_call>")
 MINIMAX = Markup(
-    name="minimax",
     block=MINIMAX_BLOCK,
     shared_block=True,
     call=Tags('<invoke name="', "</invoke>"),
@@ -105,7 +100,6 @@ PARAM = '<param name="'
 _PARAM_END = "</param>"
 
 MINICPM = Markup(
-    name="minicpm",
     block=None,
     call=Tags('<function name="', "</function>"),
     head_end='">',
@@ -126,7 +120,6 @@ FUNCTION_CALLS = "function_calls"
 def dsml(block: str) -> Markup:
     """Return the tags of DeepSeek V3.2 and V4, which differ in the name of the block."""
     return Markup(
-        name="dsml",
         block=Tags(f"<{DSML}{block}>", f"</{DSML}{block}>"),
         shared_block=True,
         call=Tags(f'<{DSML}invoke name="', f"</{DSML}invoke>"),
@@ -148,7 +141,7 @@ class TagCalls(TaggedFormat):
         super().__init__(special_tokens, reasoning_tags)
         self._markup = markup
         self.nested_values = markup.nested
-        self.name, self.opening = markup.name, (markup.block or markup.call).opening
+        self.opening = (markup.block or markup.call).opening
         self.inner_tokens, self.calls_end_reasoning = markup.inner_tokens, markup.calls_end_reasoning
 
     @override

@@ -3,45 +3,33 @@
 import pytest
 
 from engine.embedded.training.template import TEMPLATE
-from gateway.chat.formats.format import TaggedFormat
+from gateway.chat.formats import recognize
 from gateway.chat.tools import Tool
 from tests.gateway.chat.formats.cases import TEMPLATES
 from tests.gateway.chat.formats.parsing import choose
 
-_NAMES = {
-    "llama-pythonic": "llama",
-    "mistral-listed": "mistral",
-    "deepseek-typed": "deepseek",
-    "gemma-4": "gemma",
-    "function-gemma": "gemma",
-    "dsml-functions": "dsml",
-    "gigachat-3": "gigachat",
-    **dict.fromkeys(("nemotron", "apriel", "granite"), "listed"),
-}
-
 
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_a_template_shows_its_family(family: str) -> None:
-    assert choose(TEMPLATES[family]).name == _NAMES.get(family, family)
+    assert recognize(TEMPLATES[family]).name == family
 
 
 def test_the_embedded_model_calls_as_hermes_does_and_does_not_think() -> None:
-    chosen = choose(TEMPLATE)
+    chosen = recognize(TEMPLATE)
     assert chosen.name == "hermes"
-    assert isinstance(chosen, TaggedFormat)
     assert chosen.reasoning_tags is None
 
 
 @pytest.mark.parametrize(
     ("template", "name"),
     [
-        ("<|start_header_id|>{{ message.content }}", "plain"),
+        ("<|start_header_id|>{{ message.content }}", "plain-without-tools"),
         ("{{ tools }}<start_of_turn>", "plain"),
-        ("{{ tools }}[func_name1(param1=value1)]", "llama"),
+        ("{{ tools }}[func_name1(param1=value1)]", "llama-pythonic"),
     ],
 )
 def test_without_markers_of_calls_the_format_depends_on_the_mention_of_tools(template: str, name: str) -> None:
-    assert choose(template).name == name
+    assert recognize(template).name == name
 
 
 @pytest.mark.parametrize(
