@@ -1,9 +1,8 @@
-"""Protocol of output formats, and the base class of most of them."""
+"""Base classes of output formats."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Protocol
 
 from typing_extensions import override
 
@@ -12,36 +11,46 @@ from gateway.chat.deltas import FormatParser
 from gateway.chat.formats.lark import ANYTHING, Rules, embedded
 from gateway.chat.formats.parser import Reader, ReaderParser, Tags, TextParser, read_answer
 from gateway.chat.formats.signature import Signature
-from gateway.chat.formats.text_calls import IN_JSON, TextCalls
+from gateway.chat.formats.text_calls import IN_JSON
 from gateway.chat.tools import Named, Tool, ToolChoice
 
 WHITESPACE = r"/\s{0,4}/"
 """Whitespace between reasoning, content and calls. Bounded, so that a model cannot generate it forever."""
 
 
-class Format(Protocol):
+class Format(ABC):
     """Syntax of reasoning and tool calls of a model family. Holds no state of a request."""
 
-    show_special: bool
+    show_special = True
     """True if the parser needs control tokens in the text."""
-    text_calls: TextCalls
+    text_calls = IN_JSON
     """Notation of calls as text, for templates that do not render calls."""
-    reasoning_tags: Tags | None
-    """Tags around reasoning, if the family reasons."""
-    between_messages: str
+    between_messages = ""
     """Text with which the family begins a further message of one answer; empty if there is none."""
-
-    nested_values: bool = False
+    nested_values = False
     """True if the parser needs the schemas of nested values."""
+    inner_tokens: tuple[str, ...] = ()
+    """Tokens that are parts of the markers, and special in some vocabularies."""
+
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
+        """Create the format.
+
+        Args:
+            special_tokens: ids of the model's special tokens by their names.
+            reasoning_tags: the tags around reasoning, if the family reasons.
+        """
+        self.special_tokens = special_tokens
+        self.reasoning_tags = reasoning_tags
 
     def opens_thinking(self, prompt: str) -> bool:
         """Return whether a prompt ends inside reasoning, so that the generated text begins inside it."""
-        ...
+        return self.reasoning_tags is not None and prompt.rstrip().endswith(self.reasoning_tags.opening)
 
-    def instructions(self, tools: Sequence[Tool]) -> str | None:
+    def instructions(self, _tools: Sequence[Tool]) -> str | None:
         """Return the system message's text about the tools, or None if the template renders tools itself."""
-        ...
+        return None
 
+    @abstractmethod
     def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:
         """Return a parser for one choice.
 
@@ -50,7 +59,6 @@ class Format(Protocol):
             thinking: True if the prompt ended inside reasoning.
             inline: True if reasoning is content, with its tags.
         """
-        ...
 
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool, thinking: bool) -> Grammar | None:
         """Return a grammar that forces the calls that `choice` demands, or None if no grammar is needed.
@@ -67,7 +75,12 @@ class Format(Protocol):
         Raises:
             RequestError: if `choice` names a tool that `tools` lacks, or a strict schema cannot be enforced.
         """
-        ...
+        if choice == "none" or (choice == "auto" and not any(tool.strict for tool in tools)):
+            return None
+        rules = Rules(self.special_tokens, self.inner_tokens)
+        before = self.before(rules, thinking=thinking)
+        answer = self.free if choice == "auto" else self.forced
+        return rules.grammar(f"{before} {answer(rules, _chosen(tools, choice), parallel=parallel)}")
 
     def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
         """Return a grammar for an answer that the family's reasoning may precede.
@@ -79,29 +92,37 @@ class Format(Protocol):
         Raises:
             RequestError: if the answer's grammar cannot be combined with reasoning.
         """
-        ...
+        rules = Rules(self.special_tokens, self.inner_tokens)
+        return rules.grammar(f"{self.before(rules, thinking=thinking)} {self.answer(rules, embedded(grammar))}")
+
+    @abstractmethod
+    def before(self, rules: Rules, *, thinking: bool) -> str:
+        """Return the expression for the text before the answer."""
+
+    @abstractmethod
+    def forced(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """Return the expression for an answer that consists of calls: of one, or of several if `parallel`."""
+
+    @abstractmethod
+    def free(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """Return the expression for an answer that may contain calls."""
+
+    @abstractmethod
+    def answer(self, rules: Rules, content: str) -> str:
+        """Return the expression for an answer with `content` and the marks around it."""
 
 
-class TaggedFormat(Format, ABC):
+class TaggedFormat(Format):
     """Base class of formats with a marker before calls and a pair of tags around reasoning."""
 
-    show_special = True
-    text_calls = IN_JSON
-    between_messages = ""
     opening: str
     """Marker that begins forced calls."""
-    inner_tokens: tuple[str, ...] = ()
-    """Tokens that are parts of the markers, and special in some vocabularies."""
     calls_end_reasoning = False
     """True if models call tools or answer without the end of their reasoning."""
     marks: tuple[str, ...] = ()
     """Marks around content, which parsers drop."""
     answer_mark = ""
     """Mark that models write before content and calls, if there is one."""
-
-    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
-        self.special_tokens = special_tokens
-        self.reasoning_tags = reasoning_tags
 
     @abstractmethod
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
@@ -114,14 +135,6 @@ class TaggedFormat(Format, ABC):
     def leading(self, _tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         """Return the readers of calls by opening texts that count only at the start of an answer."""
         return {}
-
-    @override
-    def opens_thinking(self, prompt: str) -> bool:
-        return self.reasoning_tags is not None and prompt.rstrip().endswith(self.reasoning_tags.opening)
-
-    @override
-    def instructions(self, tools: Sequence[Tool]) -> str | None:
-        return None
 
     @override
     def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:
@@ -140,22 +153,22 @@ class TaggedFormat(Format, ABC):
         return ReaderParser(reader, inline=inline)
 
     @override
-    def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool, thinking: bool) -> Grammar | None:
-        if choice == "none" or (choice == "auto" and not any(tool.strict for tool in tools)):
-            return None
-        rules = Rules(self.special_tokens, self.inner_tokens)
-        before = self._before(rules, thinking=thinking)
-        allowed = chosen(tools, choice)
-        if choice == "auto":
-            return rules.grammar(f"{before} {self.free(rules, allowed, parallel=parallel)}")
-        return rules.grammar(f"{before} {self.forced(rules, self.calls(rules, allowed, parallel=parallel))}")
+    def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
+        if self.reasoning_tags is None or (grammar.kind is GrammarKind.GBNF and not thinking):
+            return grammar
+        return super().answer_grammar(grammar, thinking=thinking)
 
-    def forced(self, rules: Rules, calls: str) -> str:
-        """Return the expression for an answer that consists of `calls`."""
-        return f"{rules.text(self.opening)} {calls}"
+    @override
+    def before(self, rules: Rules, *, thinking: bool) -> str:
+        mark = f"({rules.text(self.answer_mark)})?" if self.answer_mark else ""
+        return f"{self._reasoning(rules, thinking=thinking)} {mark}"
 
+    @override
+    def forced(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        return f"{rules.text(self.opening)} {self.calls(rules, tools, parallel=parallel)}"
+
+    @override
     def free(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        """Return the expression for an answer that may contain calls."""
         called = self.called(rules, tools, parallel=parallel)
         return f"({called})* {rules.rule(ANYTHING)}" if parallel else f"({called} | {rules.rule(ANYTHING)})"
 
@@ -163,21 +176,9 @@ class TaggedFormat(Format, ABC):
         """Return the expression for any text with calls after it."""
         return f"{rules.until(self.opening)} {self.calls(rules, tools, parallel=parallel)}"
 
-    def answer(self, _rules: Rules, content: str) -> str:
-        """Return the expression for an answer with `content` and the marks around it."""
-        return content
-
     @override
-    def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
-        if self.reasoning_tags is None or (grammar.kind is GrammarKind.GBNF and not thinking):
-            return grammar
-        rules = Rules(self.special_tokens, self.inner_tokens)
-        return rules.grammar(f"{self._before(rules, thinking=thinking)} {self.answer(rules, embedded(grammar))}")
-
-    def _before(self, rules: Rules, *, thinking: bool) -> str:
-        """Return the expression for the text before the answer."""
-        mark = f"({rules.text(self.answer_mark)})?" if self.answer_mark else ""
-        return f"{self._reasoning(rules, thinking=thinking)} {mark}"
+    def answer(self, rules: Rules, content: str) -> str:
+        return content
 
     def _reasoning(self, rules: Rules, *, thinking: bool) -> str:
         if self.reasoning_tags is None:
@@ -186,7 +187,7 @@ class TaggedFormat(Format, ABC):
         return closed if thinking else f"({rules.text(self.reasoning_tags.opening)} {closed})?"
 
 
-def chosen(tools: Sequence[Tool], choice: ToolChoice) -> Sequence[Tool]:
+def _chosen(tools: Sequence[Tool], choice: ToolChoice) -> Sequence[Tool]:
     """Return the tools that `choice` allows.
 
     Raises:

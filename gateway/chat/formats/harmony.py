@@ -11,17 +11,15 @@ from functools import partial
 
 from typing_extensions import override
 
-from engine import Grammar
 from gateway.chat.deltas import FormatParser
-from gateway.chat.formats.format import Format, chosen
-from gateway.chat.formats.lark import ANYTHING, Rules, arguments, either, embedded
+from gateway.chat.formats.format import Format
+from gateway.chat.formats.lark import ANYTHING, Rules, arguments, either
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import ReaderParser, Tags, attempt
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Emit, Reading, Source, Truncated
-from gateway.chat.formats.text_calls import IN_JSON
 from gateway.chat.formats.values import read_value
-from gateway.chat.tools import Tool, ToolChoice
+from gateway.chat.tools import Tool
 
 CHANNEL = "<|channel|>"
 _START, _MESSAGE, _END, _CALL = "<|start|>", "<|message|>", "<|end|>", "<|call|>"
@@ -29,6 +27,7 @@ _CONSTRAIN, _RETURN = "<|constrain|>", "<|return|>"
 _ENDS = (_END, _RETURN, _CALL)
 _BEGINNINGS = (_START, CHANNEL)
 _REASONING, _ANSWER, _COMMENT = "analysis", "final", "commentary"
+_OPENING = f"{CHANNEL}{_REASONING}{_MESSAGE}"
 _PARAGRAPH = "\n\n"
 _TO_FUNCTION = " to=functions."
 _HEADER = re.compile(r"[^<\n]*")
@@ -40,21 +39,10 @@ _CHANNEL_NAME = re.compile(rf"{re.escape(CHANNEL)}\s*(\w+)")
 class Harmony(Format):
     """Format of gpt-oss. A message makes one call at most, so there are never parallel calls."""
 
-    show_special = True
-    text_calls = IN_JSON
-    reasoning_tags = Tags(f"{CHANNEL}{_REASONING}{_MESSAGE}", _END)
     between_messages = f"{_START}assistant"
 
     def __init__(self, special_tokens: Mapping[str, int]) -> None:
-        self._special_tokens = special_tokens
-
-    @override
-    def opens_thinking(self, prompt: str) -> bool:
-        return prompt.endswith(f"{CHANNEL}{_REASONING}{_MESSAGE}")
-
-    @override
-    def instructions(self, tools: Sequence[Tool]) -> str | None:
-        return None
+        super().__init__(special_tokens, Tags(_OPENING, _END))
 
     @override
     def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:
@@ -62,35 +50,26 @@ class Harmony(Format):
         return ReaderParser(reader, inline=inline)
 
     @override
-    def grammar(
-        self,
-        tools: Sequence[Tool],
-        choice: ToolChoice,
-        *,
-        parallel: bool,
-        thinking: bool,
-    ) -> Grammar | None:
-        if choice == "none" or (choice == "auto" and not any(tool.strict for tool in tools)):
-            return None
-        rules = Rules(self._special_tokens)
-        call = either([self._call(rules, tool) for tool in chosen(tools, choice)])
-        answer = rules.text(CHANNEL, _ANSWER, _MESSAGE)
-        free = f"| {answer} {ANYTHING}" if choice == "auto" else ""
-        return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} ({call} {free})")
-
-    @override
-    def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
-        rules = Rules(self._special_tokens)
-        answer = f"{rules.text(CHANNEL, _ANSWER, _MESSAGE)} {embedded(grammar)}"
-        return rules.grammar(f"{self._reasoning(rules, thinking=thinking)} {answer}")
-
-    def _call(self, rules: Rules, tool: Tool) -> str:
-        head = rules.text(CHANNEL, f"{_COMMENT} to=functions.{tool.name} ", _CONSTRAIN, "json", _MESSAGE)
-        return f"{head} {arguments(tool)}"
-
-    def _reasoning(self, rules: Rules, *, thinking: bool) -> str:
+    def before(self, rules: Rules, *, thinking: bool) -> str:
         ending = f"{rules.until(_END)} {rules.text(_START, 'assistant')}"
         return ending if thinking else f"({rules.text(CHANNEL, _REASONING, _MESSAGE)} {ending})?"
+
+    @override
+    def forced(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        return either([_call(rules, tool) for tool in tools])
+
+    @override
+    def free(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        return either([self.forced(rules, tools, parallel=parallel), self.answer(rules, ANYTHING)])
+
+    @override
+    def answer(self, rules: Rules, content: str) -> str:
+        return f"{rules.text(CHANNEL, _ANSWER, _MESSAGE)} {content}"
+
+
+def _call(rules: Rules, tool: Tool) -> str:
+    head = rules.text(CHANNEL, f"{_COMMENT} to=functions.{tool.name} ", _CONSTRAIN, "json", _MESSAGE)
+    return f"{head} {arguments(tool)}"
 
 
 def _read_messages(source: Source, out: Output, *, tools: Mapping[str, Signature], thinking: bool) -> Reading[None]:
@@ -126,7 +105,7 @@ def _read_message(source: Source, out: Output, *, tools: Mapping[str, Signature]
 
 
 def _read_reasoning(source: Source, out: Output) -> Reading[None]:
-    out.reasoning_begins(Harmony.reasoning_tags.opening, after=_PARAGRAPH)
+    out.reasoning_begins(_OPENING, after=_PARAGRAPH)
     out.reasoning_ends((yield from _read_body(source, out.reasoning)))
 
 

@@ -62,13 +62,13 @@ class KimiK3(TagCalls):
         super().__init__(special_tokens, _tags("think"), _MARKUP)
 
     @override
-    def forced(self, rules: Rules, calls: str) -> str:
-        return f"({rules.text(_RESPONSE.closing)})? {super().forced(rules, calls)}"
+    def forced(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        return f"({rules.text(_RESPONSE.closing)})? {super().forced(rules, tools, parallel=parallel)}"
 
     @override
     def free(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         """Return the expression for a response that has its end, or not, with or without calls after it."""
         calls = self.calls(rules, tools, parallel=parallel)
-        after = f"({super().forced(rules, calls)})? ({rules.text(_MESSAGE_END)})?"
+        after = f"({rules.text(self.opening)} {calls})? ({rules.text(_MESSAGE_END)})?"
         unended = f"{rules.until(self.opening)} {calls} | {rules.rule(ANYTHING)}"
         return f"({rules.until(_RESPONSE.closing)} {after} | {unended})"

@@ -61,9 +61,9 @@ class Llama(TaggedFormat):
     @override
     def free(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         """Return the expression for calls, or for an answer that does not begin like one."""
-        calls = self.calls(rules, tools, parallel=parallel)
+        calls = self.forced(rules, tools, parallel=parallel)
         text = rules.rule(rf"/[^\s\{self.opening}](?s:.*)/")
-        return f"({text} | {self.forced(rules, calls)} | {rules.text(TAG)} {self.forced(rules, calls)})?"
+        return f"({text} | {calls} | {rules.text(TAG)} {calls})?"
 
 
 def _read_tagged(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:

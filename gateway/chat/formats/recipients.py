@@ -12,14 +12,13 @@ from typing_extensions import override
 
 from engine import Grammar, GrammarKind
 from gateway.chat.deltas import FormatParser
-from gateway.chat.formats.format import Format, chosen
-from gateway.chat.formats.lark import ANYTHING, Rules, arguments, either, embedded
+from gateway.chat.formats.format import Format
+from gateway.chat.formats.lark import ANYTHING, Rules, arguments, either
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import ReaderParser, attempt, read_arguments
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
-from gateway.chat.formats.text_calls import IN_JSON
-from gateway.chat.tools import Tool, ToolChoice
+from gateway.chat.tools import Tool
 
 _MARK, _ALL, _HEAD_END = ">>>", "all", "\n"
 TO_ALL = f"{_MARK}{_ALL}"
@@ -31,20 +30,9 @@ class Recipients(Format):
     """Format of Functionary 3.2."""
 
     show_special = False
-    text_calls = IN_JSON
-    reasoning_tags = None
-    between_messages = ""
 
     def __init__(self, special_tokens: Mapping[str, int]) -> None:
-        self._special_tokens = special_tokens
-
-    @override
-    def opens_thinking(self, prompt: str) -> bool:
-        return False
-
-    @override
-    def instructions(self, tools: Sequence[Tool]) -> str | None:
-        return None
+        super().__init__(special_tokens, None)
 
     @override
     def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:
@@ -52,25 +40,27 @@ class Recipients(Format):
         return ReaderParser(reader, inline=inline)
 
     @override
-    def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool, thinking: bool) -> Grammar | None:
-        if choice == "none" or (choice == "auto" and not any(tool.strict for tool in tools)):
-            return None
-        rules = Rules(self._special_tokens)
-        allowed = chosen(tools, choice)
-        call = rules.rule(either([f"{_head(rules, tool.name)} {arguments(tool)}" for tool in allowed]))
-        more = f"({rules.text(_MARK)} {call})*" if parallel else ""
-        if choice != "auto":
-            return rules.grammar(f"{call} {more}")
-        later = either([f"{rules.until(f'{_MARK}{tool.name}{_HEAD_END}')} {arguments(tool)}" for tool in allowed])
-        return rules.grammar(f"{call} {more} | {_head(rules, _ALL)} ({later} {more} | {rules.rule(ANYTHING)})")
+    def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
+        return grammar if grammar.kind is GrammarKind.GBNF else super().answer_grammar(grammar, thinking=thinking)
 
     @override
-    def answer_grammar(self, grammar: Grammar, *, thinking: bool) -> Grammar:
+    def before(self, rules: Rules, *, thinking: bool) -> str:
+        return ""
+
+    @override
+    def forced(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        return " ".join(_calls(rules, tools, parallel=parallel))
+
+    @override
+    def free(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        call, more = _calls(rules, tools, parallel=parallel)
+        later = either([f"{rules.until(f'{_MARK}{tool.name}{_HEAD_END}')} {arguments(tool)}" for tool in tools])
+        return f"({call} {more} | {_head(rules, _ALL)} ({later} {more} | {rules.rule(ANYTHING)}))"
+
+    @override
+    def answer(self, rules: Rules, content: str) -> str:
         """As `Format`. An answer that the prompt began has no recipient."""
-        if grammar.kind is GrammarKind.GBNF:
-            return grammar
-        rules = Rules(self._special_tokens)
-        return rules.grammar(f"({_head(rules, _ALL)})? {embedded(grammar)}")
+        return f"({_head(rules, _ALL)})? {content}"
 
 
 def _read_messages(source: Source, out: Output, *, tools: Mapping[str, Signature]) -> Reading[None]:
@@ -91,6 +81,12 @@ def _read_message(source: Source, out: Output, *, tools: Mapping[str, Signature]
     else:
         yield from source.skip_whitespace()
         yield from read_arguments(source, out, name)
+
+
+def _calls(rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> tuple[str, str]:
+    """Return the expressions for a call, and for those after it."""
+    call = rules.rule(either([f"{_head(rules, tool.name)} {arguments(tool)}" for tool in tools]))
+    return call, f"({rules.text(_MARK)} {call})*" if parallel else ""
 
 
 def _head(rules: Rules, recipient: str) -> str:
