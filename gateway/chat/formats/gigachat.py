@@ -1,14 +1,13 @@
 """GigaChat 3 and 3.1, whose calls are JSON objects of `name` and `arguments` behind a mark."""
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 
 from typing_extensions import override
 
 from gateway.chat.formats.format import TaggedFormat
-from gateway.chat.formats.json_calls import read_object
-from gateway.chat.formats.lark import Rules, arguments
+from gateway.chat.formats.json_calls import json_call, read_object
+from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags
 from gateway.chat.formats.signature import Signature
@@ -35,7 +34,7 @@ class GigaChat(TaggedFormat):
 
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        written = [f"{rules.text(*self._head)} {_call(rules, tool)}" for tool in tools]
+        written = [f"{rules.text(*self._head)} {json_call(rules, tool)}" for tool in tools]
         return rules.several(written, rules.text(self.opening), parallel=parallel)
 
 
@@ -44,8 +43,3 @@ def _read_call(source: Source, out: Output, *, head: tuple[str, ...], tools: Map
         yield from source.expect(text)
     yield from source.skip_whitespace()
     yield from read_object(source, out, tools)
-
-
-def _call(rules: Rules, tool: Tool) -> str:
-    head = f'{{"name": {json.dumps(tool.name)}, "arguments": '
-    return f"{rules.text(head)} {arguments(tool)} {rules.text('}')}"

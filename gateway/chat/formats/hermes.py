@@ -11,8 +11,8 @@ from functools import partial
 from typing_extensions import override
 
 from gateway.chat.formats.format import TaggedFormat
-from gateway.chat.formats.json_calls import read_object
-from gateway.chat.formats.lark import Rules, arguments
+from gateway.chat.formats.json_calls import json_call, read_object
+from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags
 from gateway.chat.formats.signature import Signature
@@ -20,7 +20,7 @@ from gateway.chat.formats.source import Reading, Source
 from gateway.chat.tools import Tool
 
 OPENING, _CLOSING = "<tool_call>", "</tool_call>"
-_NEWLINE, _END = "\n", "}\n"
+_NEWLINE = "\n"
 
 
 class Hermes(TaggedFormat):
@@ -75,5 +75,4 @@ def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> R
 
 
 def _call(rules: Rules, tool: Tool) -> str:
-    head = f'\n{{"name": {json.dumps(tool.name)}, "arguments": '
-    return f"{rules.text(head)} {arguments(tool)} {rules.text(_END, _CLOSING)}"
+    return f"{rules.text(_NEWLINE)} {json_call(rules, tool)} {rules.text(_NEWLINE, _CLOSING)}"

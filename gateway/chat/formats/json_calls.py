@@ -1,11 +1,14 @@
-"""Reader of calls as JSON objects, which have a name and arguments, each under one of two keys."""
+"""Calls as JSON objects, which have a name and arguments, each under one of two keys."""
 
+import json
 from collections.abc import Mapping
 
+from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.values import read_string, read_value
+from gateway.chat.tools import Tool
 
 _NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
@@ -35,6 +38,12 @@ def read_object(source: Source, out: Output, tools: Mapping[str, Signature]) -> 
         separator = yield from source.expect(",", "}")
         yield from source.skip_whitespace()
     call.finish()
+
+
+def json_call(rules: Rules, tool: Tool) -> str:
+    """Return the expression for a call."""
+    head = f'{{"name": {json.dumps(tool.name)}, "arguments": '
+    return f"{rules.text(head)} {arguments(tool)} {rules.text('}')}"
 
 
 class _JsonCall:

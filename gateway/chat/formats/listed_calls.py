@@ -11,7 +11,7 @@ from functools import partial
 from typing_extensions import override
 
 from gateway.chat.formats.format import TaggedFormat
-from gateway.chat.formats.json_calls import read_object
+from gateway.chat.formats.json_calls import json_call, read_object
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
@@ -53,8 +53,7 @@ class ListedCalls(TaggedFormat):
 
     def call(self, rules: Rules, tool: Tool) -> str:
         """Return the expression for a call of a tool."""
-        head = f'{{"name": {json.dumps(tool.name)}, "arguments": '
-        return f"{rules.text(head)} {arguments(tool)} {rules.text('}')}"
+        return json_call(rules, tool)
 
 
 class Lfm2(ListedCalls):

@@ -4,7 +4,6 @@ Calls are `[TOOL_CALLS]` and a JSON list of objects of `name` and `arguments`. S
 the name, optionally `[CALL_ID]` and an id, then `[ARGS]` and the arguments in JSON.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -12,7 +11,7 @@ from functools import partial
 from typing_extensions import override
 
 from gateway.chat.formats.format import TaggedFormat
-from gateway.chat.formats.json_calls import read_object
+from gateway.chat.formats.json_calls import json_call, read_object
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
@@ -48,7 +47,7 @@ class Mistral(TaggedFormat):
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         if self._listed:
-            objects = rules.several([_object(rules, tool) for tool in tools], '", "', parallel=parallel)
+            objects = rules.several([json_call(rules, tool) for tool in tools], '", "', parallel=parallel)
             return f'"[" {objects} "]"'
         return rules.several([_named(rules, tool) for tool in tools], rules.text(TAG), parallel=parallel)
 
@@ -72,11 +71,6 @@ def _read_named(source: Source, out: Output, tools: Mapping[str, Signature]) -> 
     yield from source.follows(ARGUMENTS)
     yield from source.skip_whitespace()
     yield from read_arguments(source, out, name)
-
-
-def _object(rules: Rules, tool: Tool) -> str:
-    head = f'{{"name": {json.dumps(tool.name)}, "arguments": '
-    return f"{rules.text(head)} {arguments(tool)} {rules.text('}')}"
 
 
 def _named(rules: Rules, tool: Tool) -> str:
