@@ -13,7 +13,7 @@ from typing_extensions import override
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
+from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls, read_marked
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.tools import Tool
@@ -46,7 +46,7 @@ class DeepSeek(TaggedFormat):
     @override
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         one = partial(_read_call, tools=tools)
-        return {TAG: partial(_read_calls, one=one), _CALL: one}
+        return {TAG: partial(read_calls, partial(read_marked, marker=_CALL, one=one), closing=_END), _CALL: one}
 
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
@@ -57,16 +57,6 @@ class DeepSeek(TaggedFormat):
         head = (_TYPE, _SEPARATOR, f"{tool.name}\n{BLOCK}\n") if self._typed else (tool.name, _SEPARATOR)
         tail = f"\n{_BLOCK_END}" if self._typed else ""
         return f"{rules.text(_CALL, *head)} {arguments(tool)} {rules.text(tail, _CALL_END)}"
-
-
-def _read_calls(source: Source, out: Output, one: Reader) -> Reading[None]:
-    yield from source.skip_whitespace()
-    yield from read_calls(partial(_read_marked, one=one), source, out, closing=_END)
-
-
-def _read_marked(source: Source, out: Output, one: Reader) -> Reading[None]:
-    yield from source.expect(_CALL)
-    yield from one(source, out)
 
 
 def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:

@@ -92,7 +92,7 @@ class ToolCode(TaggedFormat):
 
     @override
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
-        return {self.opening: partial(_read_block, tools=tools)}
+        return {self.opening: partial(read_calls, partial(read_python_call, tools=tools), closing=_FENCE)}
 
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
@@ -109,8 +109,3 @@ class ToolCode(TaggedFormat):
             f"To call, answer with a block of Python calls with keyword arguments, one on each line:\n"
             f"{self.opening}\nname(argument=value)\n{_FENCE}"
         )
-
-
-def _read_block(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
-    yield from source.skip_whitespace()
-    yield from read_calls(partial(read_python_call, tools=tools), source, out, closing=_FENCE)

@@ -13,7 +13,7 @@ from typing_extensions import override
 from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.parser import Reader, read_arguments, read_calls
+from gateway.chat.formats.parser import Reader, read_arguments, read_calls, read_marked
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.tools import Tool
@@ -35,22 +35,13 @@ class Kimi(TaggedFormat):
     @override
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         one = partial(_read_call, tools=tools)
-        return {SECTION: partial(_read_section, one=one), _CALL: one}
+        calls = partial(read_calls, partial(read_marked, marker=_CALL, one=one), closing=_SECTION_END)
+        return {SECTION: calls, _CALL: one}
 
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         written = [_call(rules, tool) for tool in tools]
         return f"{rules.several(written, '', parallel=parallel)} {rules.text(_SECTION_END)}"
-
-
-def _read_section(source: Source, out: Output, one: Reader) -> Reading[None]:
-    yield from source.skip_whitespace()
-    yield from read_calls(partial(_read_marked, one=one), source, out, closing=_SECTION_END)
-
-
-def _read_marked(source: Source, out: Output, one: Reader) -> Reading[None]:
-    yield from source.expect(_CALL)
-    yield from one(source, out)
 
 
 def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:

@@ -113,7 +113,6 @@ def _read_member(source: Source, out: Output, tools: Mapping[str, Signature]) ->
 def _read_list(source: Source, out: Output, *, one: Reader, closing: str) -> Reading[None]:
     yield from source.skip_whitespace()
     yield from source.expect("[")
-    yield from source.skip_whitespace()
     yield from read_calls(one, source, out, closing="]")
     yield from source.skip_whitespace()
     yield from source.closing(closing)

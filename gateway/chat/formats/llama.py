@@ -83,7 +83,6 @@ def _read_objects(source: Source, out: Output, tools: Mapping[str, Signature]) -
 
 
 def _read_list(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
-    yield from source.skip_whitespace()
     yield from read_calls(partial(read_python_call, tools=tools), source, out, closing="]")
 
 

@@ -55,7 +55,6 @@ class Mistral(TaggedFormat):
 def _read_calls(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
     yield from source.skip_whitespace()
     if (yield from source.follows("[")):
-        yield from source.skip_whitespace()
         yield from read_calls(partial(read_object, tools=tools), source, out, closing="]")
     else:
         yield from _read_named(source, out, tools)

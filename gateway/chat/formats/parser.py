@@ -174,8 +174,19 @@ def read_arguments(source: Source, out: Output, name: str, notation: Notation = 
     yield from read_value(source, out.arguments, notation)
 
 
+def read_marked(source: Source, out: Output, *, marker: str, one: Reader) -> Reading[None]:
+    """Read a call after its marker.
+
+    Raises:
+        Malformed: if the marker does not come next, or no call comes after it.
+    """
+    yield from source.skip_whitespace()
+    yield from source.expect(marker)
+    yield from one(source, out)
+
+
 def read_calls(one: Reader, source: Source, out: Output, *, closing: str = "") -> Reading[None]:
-    """Read calls with separators between them, and the `closing` of their list if they are one.
+    """Read calls, with whitespace before and separators between them, and the `closing` of their list if they are one.
 
     Text after the first call that is not a call is content.
 
@@ -183,6 +194,7 @@ def read_calls(one: Reader, source: Source, out: Output, *, closing: str = "") -
         Malformed: if the first one is not a call.
     """
     began = out.calls
+    yield from source.skip_whitespace()
     yield from one(source, out)
     while out.calls > began and not source.finished():
         began = out.calls

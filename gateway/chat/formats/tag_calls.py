@@ -16,7 +16,7 @@ from gateway.chat.formats.lark import Rules, either
 from gateway.chat.formats.nested_values import NestedReader
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter, read_text
-from gateway.chat.formats.parser import Reader, Tags
+from gateway.chat.formats.parser import Reader, Tags, read_marked
 from gateway.chat.formats.signature import ArgumentTypes, Shape, Signature
 from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.text_arguments import ValueTags, text_arguments
@@ -148,7 +148,7 @@ class TagCalls(TaggedFormat):
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         call = self._markup.call.opening
         one = partial(_read_call, markup=self._markup, tools=tools)
-        return {self.opening: partial(_read_block, call=call, one=one), call: one}  # one key if there is no block
+        return {self.opening: partial(read_marked, marker=call, one=one), call: one}  # one key if there is no block
 
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
@@ -171,12 +171,6 @@ class TagCalls(TaggedFormat):
         call = either([_call(rules, tool, markup) for tool in tools])
         end = rules.text(markup.between_calls, markup.block.closing)
         return f"({enclosed} | {rules.until(markup.call.opening)} {call} ({end})?)"
-
-
-def _read_block(source: Source, out: Output, *, call: str, one: Reader) -> Reading[None]:
-    yield from source.skip_whitespace()
-    yield from source.expect(call)
-    yield from one(source, out)
 
 
 def _read_call(source: Source, out: Output, *, markup: Markup, tools: Mapping[str, Signature]) -> Reading[None]:
