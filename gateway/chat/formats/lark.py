@@ -9,8 +9,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-import orjson
-
 from engine import Grammar, GrammarKind, RequestError, strict_schema
 from gateway.chat.escaping.characters import IN_JSON, before
 from gateway.chat.escaping.lark import escaped_lark
@@ -130,7 +128,7 @@ def embedded(grammar: Grammar) -> str:
     """
     match grammar.kind:
         case GrammarKind.JSON_SCHEMA:
-            return _from_json(grammar.source)
+            return f"%json {grammar.source}"
         case GrammarKind.REGEX:
             return f"/{_SLASH.sub(_slash_escaped, grammar.source)}/" if grammar.source else '""'
         case GrammarKind.LARK:
@@ -138,15 +136,6 @@ def embedded(grammar: Grammar) -> str:
         case GrammarKind.GBNF:
             message = "A GBNF grammar cannot constrain an answer that comes after reasoning; give it in Lark."
             raise RequestError(message, param="grammar")
-
-
-def _from_json(source: str) -> str:
-    """Return the expression for a JSON schema. An invalid one passes unchanged; the compiler reports its error."""
-    try:
-        schema = orjson.loads(source)
-    except orjson.JSONDecodeError:
-        schema = None
-    return json_value(schema) if isinstance(schema, dict) else f"%json {source}"
 
 
 def _pattern(text: str) -> str:

@@ -81,14 +81,9 @@ class Source:
         return self._text[self._at : self._at + 1]
 
     def skip_whitespace(self, emit: Emit | None = None) -> Reading[None]:
-        """Skip whitespace, newlines included."""
-        yield from self.run(_WHITESPACE, emit)
-
-    def run(self, pattern: re.Pattern[str], emit: Emit | None = None) -> Reading[None]:
-        """Skip the characters that `pattern`, a repeated character class, matches, and emit them."""
+        """Skip whitespace, newlines included, and emit it."""
         while True:
-            end = _end(pattern, self._text, self._at)
-            text = self.take(end - self._at)
+            text = self.take(_end(_WHITESPACE, self._text, self._at) - self._at)
             if emit and text:
                 emit(text)
             if self._at < len(self._text) or self._ended:
