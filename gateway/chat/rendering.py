@@ -39,11 +39,11 @@ class TemplateDefaults:
     parse_special: bool = False
     """The default of `Conversation.parse_special`."""
     variables: str = "{}"
-    """Variables of the template, as a JSON object."""
+    """Variables of the template that requests may replace, as a JSON object."""
     dated: bool = False
     """True to add llama.cpp's variables with the current date."""
     reasoning: ReasoningDefaults = NO_LIMIT
-    """Limit of the reasoning."""
+    """Limit of the reasoning for conversations without one."""
 
 
 NO_DEFAULTS = TemplateDefaults()
@@ -65,16 +65,10 @@ class TemplateKey:
     """Names and ids of the control tokens and of the user-defined tokens."""
     control_names: tuple[str, ...] = ()
     """Names that are plain in the texts of clients."""
-    parse_special: bool = False
-    """The default of `Conversation.parse_special`."""
     turns: bool = False
     """True to find the turns of each prompt."""
-    variables: str = "{}"
-    """Variables of the template that requests may replace, as a JSON object."""
-    dated: bool = False
-    """True to add llama.cpp's variables with the current date."""
-    reasoning: ReasoningDefaults = NO_LIMIT
-    """Limit of the reasoning for conversations without one."""
+    defaults: TemplateDefaults = NO_DEFAULTS
+    """What requests may replace."""
 
 
 def template_key(
@@ -96,19 +90,15 @@ def template_key(
             raise RequestError("This model does not generate text.", code="unsupported_model", param="model")
         message = "This model has no chat template. Start the server with --chat-template FILE to give it one."
         raise RequestError(message, code="chat_template_missing", param="messages")
-    tool_source = None if override else model.tool_template
     return TemplateKey(
         source=source,
-        tool_source=tool_source,
+        tool_source=None if override else model.tool_template,
         bos=model.bos,
         eos=model.eos,
         special_tokens=tuple(model.special_tokens.items()),
         control_names=model.control_names,
-        parse_special=defaults.parse_special,
-        variables=defaults.variables,
-        dated=defaults.dated,
-        reasoning=defaults.reasoning,
         turns=model.checkpoints,
+        defaults=defaults,
     )
 
 
@@ -155,6 +145,7 @@ def compiled(template: TemplateKey) -> ChatModel:
     Raises:
         RequestError: if the template cannot be compiled.
     """
+    defaults = template.defaults
     return ChatModel(
         template.source,
         template.tool_source,
@@ -162,9 +153,9 @@ def compiled(template: TemplateKey) -> ChatModel:
         eos=template.eos,
         special_tokens=dict(template.special_tokens),
         control_names=template.control_names,
-        parse_special=template.parse_special,
-        reasoning=template.reasoning,
-        variables=partial(_variables, template.variables, dated=template.dated),
+        parse_special=defaults.parse_special,
+        reasoning=defaults.reasoning,
+        variables=partial(_variables, defaults.variables, dated=defaults.dated),
     )
 
 
