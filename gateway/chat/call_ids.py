@@ -9,22 +9,22 @@ def with_counted_ids(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
 
     An index counts the calls of the conversation from 0. Ids that already have the form stay.
     """
+    return list(_counted(messages))
+
+
+def _counted(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     ids: dict[str, str] = {}
-    return list(_counted(messages, ids))
-
-
-def _counted(messages: Sequence[dict[str, Any]], ids: dict[str, str]) -> Iterator[dict[str, Any]]:
     count = 0
     for message in messages:
-        changed = message
         if "tool_calls" in message:
             calls = [{**call, "id": _id(call, index)} for index, call in enumerate(message["tool_calls"], count)]
             ids.update((old["id"], new["id"]) for old, new in zip(message["tool_calls"], calls, strict=True))
             count += len(calls)
-            changed = {**message, "tool_calls": calls}
+            yield {**message, "tool_calls": calls}
         elif "tool_call_id" in message:
-            changed = {**message, "tool_call_id": ids.get(message["tool_call_id"], message["tool_call_id"])}
-        yield changed
+            yield {**message, "tool_call_id": ids.get(message["tool_call_id"], message["tool_call_id"])}
+        else:
+            yield message
 
 
 def _id(call: Mapping[str, Any], index: int) -> str:

@@ -21,13 +21,11 @@ Change: TypeAlias = Callable[[str], str]
 _OURS = frozenset({"role", "type"})
 """Fields of messages that do not have a text of the client."""
 
-_FIRST, _LAST = 0x3400, 0x4DBF
-_STAND_INS = range(_FIRST, _LAST + 1)
+_STAND_INS = range(0x3400, 0x4DC0)
 """Rare ideographs. No filter of a template changes their case, takes them for spaces, or escapes them for display."""
 
 _USED = re.compile(r"[\u3400-\u4dbf]|\\u(?:3[4-9a-f]|4[0-9a-d])[0-9a-f]{2}", re.IGNORECASE)
 """Such a character in a text, or its escape in JSON, which some templates write."""
-
 
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 """A string in JSON."""
