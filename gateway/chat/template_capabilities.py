@@ -22,7 +22,8 @@ Render: TypeAlias = Callable[[Mapping[str, Any]], str]
 _NEEDLE = "needle"
 _ASKED: TemplateMessage = {"role": "user", "content": _NEEDLE}
 _INSTRUCTED: TemplateMessage = {"role": "system", "content": _NEEDLE}
-_INSTRUCTIONS = frozenset({"system", "developer"})
+INSTRUCTIONS = frozenset({"system", "developer"})
+"""Roles of messages with instructions for the model."""
 _CALL: TemplateMessage = {
     "id": "call_of_the_needle",
     "type": "function",
@@ -101,7 +102,7 @@ class TemplateCapabilities:
         if not messages:
             return [{"role": "system" if self.system else "user", "content": instructions}]
         first, *others = messages
-        if first["role"] in {"system", "developer"}:
+        if first["role"] in INSTRUCTIONS:
             return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *others]
         if self.system or first["role"] != "user":
             return [{"role": "system", "content": instructions}, *messages]
@@ -211,8 +212,7 @@ def _with_tools(render: Render, found: TemplateCapabilities) -> TemplateCapabili
 
 
 def _described(tool: Tool) -> dict[str, Any]:
-    description = {} if tool.description is None else {"description": tool.description}
-    return {"type": "function", "function": {"name": tool.name, **description, "parameters": tool.parameters}}
+    return {"type": "function", "function": tool.described()}
 
 
 def _completed(tool: Tool) -> Tool:
@@ -229,8 +229,8 @@ def _with_early_instructions(messages: Sequence[TemplateMessage]) -> list[Templa
     """
     turns = list(messages[:1])
     for before, message in pairwise(messages):
-        last, late = turns[-1], message["role"] in _INSTRUCTIONS
-        follows = before["role"] in _INSTRUCTIONS and last["role"] == message["role"] == "user"
+        last, late = turns[-1], message["role"] in INSTRUCTIONS
+        follows = before["role"] in INSTRUCTIONS and last["role"] == message["role"] == "user"
         if follows or (late and last["role"] != "assistant"):
             turns[-1] = {**last, "content": f"{last['content'] or ''}\n{message['content'] or ''}"}
         else:

@@ -24,6 +24,11 @@ class Tool:
     grammar: Grammar | None = None
     """Grammar of the input of a custom tool; None for any text."""
 
+    def described(self) -> dict[str, Any]:
+        """Return the description for prompts."""
+        description = {} if self.description is None else {"description": self.description}
+        return {"name": self.name, **description, "parameters": self.parameters}
+
 
 @dataclass(frozen=True, slots=True)
 class Named:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from engine import PromptText, RequestError, text_of
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
+from gateway.chat.template_capabilities import INSTRUCTIONS
 
 _OTHER = "\ue001"
 """Begins a content that differs from the client's. A private-use character, which no template looks for."""
-_INSTRUCTIONS = frozenset({"system", "developer"})
 
 
 def with_turns(prompt: ChatPrompt, conversation: Conversation, model: ChatModel) -> ChatPrompt:
@@ -55,7 +55,7 @@ def _common_length(text: str, other: str) -> int:
 def _first(conversation: Conversation) -> int:
     """Return the index of the first message that is not an instruction."""
     roles = [message["role"] for message in conversation.messages]
-    return next((at for at, role in enumerate(roles) if role not in _INSTRUCTIONS), 0)
+    return next((at for at, role in enumerate(roles) if role not in INSTRUCTIONS), 0)
 
 
 def _last_turn(conversation: Conversation) -> int:

@@ -13,7 +13,6 @@ from functools import partial
 from typing_extensions import override
 
 from gateway.chat.formats.format import TaggedFormat
-from gateway.chat.formats.hermes import described
 from gateway.chat.formats.lark import Rules, either, json_value
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
@@ -103,7 +102,7 @@ class ToolCode(TaggedFormat):
     def instructions(self, tools: Sequence[Tool]) -> str | None:
         if not tools:
             return None
-        listed = "\n".join(json.dumps(described(tool)) for tool in tools)
+        listed = "\n".join(json.dumps(tool.described()) for tool in tools)
         return (
             f"You may call these functions, described in JSON schema:\n{listed}\n"
             f"To call, answer with a block of Python calls with keyword arguments, one on each line:\n"

@@ -54,17 +54,11 @@ class Plain(Hermes):
     def instructions(self, tools: Sequence[Tool]) -> str | None:
         if self._shows_tools or not tools:
             return None
-        listed = "\n".join(json.dumps(described(tool)) for tool in tools)
+        listed = "\n".join(json.dumps(tool.described()) for tool in tools)
         return (
             f"You may call these functions:\n<tools>\n{listed}\n</tools>\nTo call one, answer with:\n"
             f'{OPENING}\n{{"name": <name>, "arguments": <arguments>}}\n{_CLOSING}'
         )
-
-
-def described(tool: Tool) -> dict[str, object]:
-    """Return a tool's description for prompts."""
-    description = {} if tool.description is None else {"description": tool.description}
-    return {"name": tool.name, **description, "parameters": tool.parameters}
 
 
 def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:

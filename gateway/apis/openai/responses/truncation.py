@@ -9,6 +9,7 @@ from engine import Engine, RequestError, text_of
 from gateway.apis.answers.input_tokens import count_tokens
 from gateway.apis.openai.responses.encoded import EncodedItem, ItemOutline
 from gateway.chat.conversation import ChatPrompt
+from gateway.chat.template_capabilities import INSTRUCTIONS
 
 _ROOM = 8
 """An answer without a limit of its own gets at least this part of the context."""
@@ -17,7 +18,6 @@ _SPARE = 16
 """Tokens that a tokeniser may add to a text."""
 _CHARACTERS_PER_TOKEN = 16
 """Upper bound of the average. The engine refuses longer prompts without counting."""
-_INSTRUCTIONS = frozenset({"system", "developer"})
 
 Render = Callable[[Iterable[EncodedItem]], Awaitable[ChatPrompt]]
 """Renders the prompt of the instructions and these items."""
@@ -106,5 +106,5 @@ def _inseparable(items: Sequence[ItemOutline]) -> list[int]:
 
 def _kept(items: Sequence[EncodedItem], outlines: Sequence[ItemOutline], cut: int) -> list[EncodedItem]:
     """Return the items behind a cut, and the instructions before it."""
-    before = [item for item, outline in zip(items[:cut], outlines, strict=False) if outline.role in _INSTRUCTIONS]
+    before = [item for item, outline in zip(items[:cut], outlines, strict=False) if outline.role in INSTRUCTIONS]
     return [*before, *items[cut:]]
