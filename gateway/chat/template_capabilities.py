@@ -16,6 +16,12 @@ from gateway.chat.tools import Tool
 TemplateMessage: TypeAlias = dict[str, Any]
 """A message in OpenAI's chat shape. Content is one text or None, arguments of calls are JSON text."""
 
+
+def template_call(call_id: str, name: str, arguments: str) -> TemplateMessage:
+    """Return a call in the format of `TemplateMessage`."""
+    return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
 Render: TypeAlias = Callable[[Mapping[str, Any]], str]
 """Renders a template with variables; raises `RequestError` if it refuses them."""
 
@@ -24,11 +30,7 @@ _ASKED: TemplateMessage = {"role": "user", "content": _NEEDLE}
 _INSTRUCTED: TemplateMessage = {"role": "system", "content": _NEEDLE}
 INSTRUCTIONS = frozenset({"system", "developer"})
 """Roles of messages with instructions for the model."""
-_CALL: TemplateMessage = {
-    "id": "call_of_the_needle",
-    "type": "function",
-    "function": {"name": "f", "arguments": f'{{"{_NEEDLE}":"x"}}'},
-}
+_CALL = template_call("call_of_the_needle", "f", f'{{"{_NEEDLE}":"x"}}')
 _CALLED: tuple[TemplateMessage, ...] = (
     {"role": "user", "content": "Hello"},
     {"role": "assistant", "content": None, "tool_calls": [_CALL]},
@@ -36,7 +38,7 @@ _CALLED: tuple[TemplateMessage, ...] = (
 )
 _ANSWERED: tuple[TemplateMessage, ...] = (
     {"role": "user", "content": "Hello"},
-    {"role": "assistant", "content": None, "tool_calls": [{**_CALL, "function": {"name": "f", "arguments": "{}"}}]},
+    {"role": "assistant", "content": None, "tool_calls": [template_call(_CALL["id"], "f", "{}")]},
     {"role": "tool", "content": _NEEDLE, "tool_call_id": _CALL["id"], "name": "f"},
 )
 _REASONED: tuple[TemplateMessage, ...] = (

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 from engine import RequestError
 from gateway.chat.custom_inputs import arguments_of
-from gateway.chat.template_capabilities import TemplateMessage
+from gateway.chat.template_capabilities import TemplateMessage, template_call
 
 Item: TypeAlias = dict[str, Any]
 """An item in the format in which responses store it: `gateway.apis.openai.responses.items.Item`."""
@@ -73,5 +73,4 @@ def _words(parts: Iterable[Item]) -> str:
 
 def _call(item: Item) -> Item:
     arguments = item["arguments"] if item["type"] == "function_call" else arguments_of(item["input"])
-    function = {"name": item["name"], "arguments": arguments}
-    return {"id": item["call_id"], "type": "function", "function": function}
+    return template_call(item["call_id"], item["name"], arguments)

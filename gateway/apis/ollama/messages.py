@@ -10,7 +10,7 @@ from gateway.apis.fields.json_types import array_of
 from gateway.apis.fields.nested import Nested, read_nested
 from gateway.apis.fields.parts import MAX_PARTS
 from gateway.apis.fields.tools import MAX_TOOLS, ParametersSchema, encodable
-from gateway.chat.template_capabilities import TemplateMessage
+from gateway.chat.template_capabilities import TemplateMessage, template_call
 from gateway.chat.tools import Tool
 
 MAX_MESSAGES = 2**13
@@ -131,8 +131,7 @@ class _Translation:
         self._count += 1
         id_ = call.id or f"call_{self._count}"
         self._open.append((id_, call.function.name))
-        arguments = orjson.dumps(call.function.arguments).decode()
-        return {"id": id_, "type": "function", "function": {"name": call.function.name, "arguments": arguments}}
+        return template_call(id_, call.function.name, orjson.dumps(call.function.arguments).decode())
 
     def _output(self, message: OllamaMessage) -> TemplateMessage:
         def answers(call: tuple[str, str]) -> bool:

@@ -17,7 +17,7 @@ from gateway.apis.anthropic.messages.blocks import (
     UserMessageParam,
 )
 from gateway.apis.fields.nested import refusal
-from gateway.chat.template_capabilities import TemplateMessage
+from gateway.chat.template_capabilities import TemplateMessage, template_call
 
 _ERROR = "Error: "
 """Begins the output of a tool that failed, because templates have no other place for `is_error`."""
@@ -97,9 +97,5 @@ class _Transcript:
                     turn["reasoning_content"] = thinking if before is None else f"{before}\n{thinking}"
                 case ToolUseBlockParam():
                     self._names[block.id] = block.name
-                    turn.setdefault("tool_calls", []).append(_call(block))
-
-
-def _call(block: ToolUseBlockParam) -> TemplateMessage:
-    function = {"name": block.name, "arguments": orjson.dumps(block.input).decode()}
-    return {"id": block.id, "type": "function", "function": function}
+                    arguments = orjson.dumps(block.input).decode()
+                    turn.setdefault("tool_calls", []).append(template_call(block.id, block.name, arguments))

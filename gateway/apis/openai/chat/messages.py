@@ -11,7 +11,7 @@ from gateway.apis.fields.nested import Nested, read_kind, refusal
 from gateway.apis.fields.parts import ADDED_BY_CLIENTS, MAX_PARTS, TextPart, as_parts
 from gateway.chat.custom_inputs import arguments_of
 from gateway.chat.template import to_json
-from gateway.chat.template_capabilities import TemplateMessage
+from gateway.chat.template_capabilities import TemplateMessage, template_call
 
 MAX_MESSAGES = 2**13
 """Maximum of messages in one request: far above the usual context of a slot. It bounds the cost of validation."""
@@ -93,11 +93,6 @@ class ToolCall(Nested):
     function: CalledFunction
     index: int | None = Field(None, description=ADDED_BY_CLIENTS)
 
-    def to_template(self) -> TemplateMessage:
-        """Return the call in the template's format."""
-        function = {"name": self.function.name, "arguments": self.function.arguments}
-        return {"id": self.id, "type": self.type, "function": function}
-
 
 class CalledCustom(Nested):
     """A custom tool's name and its input."""
@@ -119,11 +114,6 @@ class CustomToolCall(Nested):
         """The call as the model made it."""
         arguments = arguments_of(self.custom.input)
         return CalledFunction.model_construct(name=self.custom.name, arguments=arguments)
-
-    def to_template(self) -> TemplateMessage:
-        """Return the call in the template's format."""
-        function = {"name": self.function.name, "arguments": self.function.arguments}
-        return {"id": self.id, "type": "function", "function": function}
 
 
 AnyToolCall: TypeAlias = Annotated[ToolCall | CustomToolCall, Field(discriminator="type")]
@@ -251,7 +241,10 @@ class _Translation:
             self._ids[message.function_call.name] = calls[-1].id
         self._names |= {call.id: call.function.name for call in calls}
         converted = message.without_calls()
-        return {**converted, "tool_calls": [call.to_template() for call in calls]} if calls else converted
+        if calls:
+            written = [template_call(call.id, call.function.name, call.function.arguments) for call in calls]
+            converted["tool_calls"] = written
+        return converted
 
     def _tool(self, message: ToolMessage, place: str) -> TemplateMessage:
         if message.tool_call_id not in self._names:
