@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from types import NoneType
 from typing import Any, Generic, TypeAlias, TypeVar, get_type_hints
 
 from pydantic import BaseModel
@@ -63,7 +64,7 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     summary: str
     """Summary of one sentence for the OpenAPI document."""
     body: type[BodyT]
-    """Model of the request body, or `NoneType` without a body."""
+    """Model of the request body, or `NoneType` in a `BodilessEndpoint`."""
     prepare: Callable[[BodyT], PreparedT]
     """Converts a validated body to what the handler needs of it, or raises `RequestError`.
 
@@ -101,6 +102,18 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
 AnyEndpoint: TypeAlias = Endpoint[Any, Any, Any]
 
 
+def _no_body(_body: None) -> None:
+    """Return None."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BodilessEndpoint(Endpoint[None, None, AnswerT]):
+    """An endpoint whose requests have no body."""
+
+    body: type[None] = NoneType
+    prepare: Callable[[None], None] = _no_body
+
+
 @dataclass(frozen=True, slots=True)
 class Api:
     """An API: its endpoints and its error format."""
@@ -127,10 +140,6 @@ class Api:
 def has_body(endpoint: AnyEndpoint) -> bool:
     """Return True if requests to an endpoint have a body."""
     return issubclass(endpoint.body, BaseModel)
-
-
-def no_body(_body: None) -> None:
-    """Return None, for endpoints without a body."""
 
 
 def prepared_type(endpoint: AnyEndpoint) -> Any:  # noqa: ANN401 (a type may be any object)

@@ -1,7 +1,6 @@
 """`GET /openapi.json`: the OpenAPI document."""
 
 from collections.abc import Sequence
-from types import NoneType
 from typing import Any
 
 import anyio.to_thread
@@ -9,7 +8,7 @@ import orjson
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import ErrorAnswer
-from gateway.apis.endpoint import Api, Call, Endpoint, no_body
+from gateway.apis.endpoint import Api, BodilessEndpoint, Call
 from gateway.middleware.errors import encode_error
 from gateway.openapi.document import describe
 
@@ -26,13 +25,11 @@ class Description:
         """
         self._strict = strict
         self._document: bytes | None = None
-        get = Endpoint(
+        get = BodilessEndpoint(
             method="GET",
             path="/openapi.json",
             id="getDescription",
             summary="This document.",
-            body=NoneType,
-            prepare=no_body,
             handler=self.get,
             answer=dict[str, Any],
         )

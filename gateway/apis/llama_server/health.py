@@ -1,8 +1,8 @@
 """Health endpoints: readiness of the server for requests, with the reason if it is not ready, and liveness."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from http import HTTPStatus
-from types import NoneType
 from typing import Annotated, Literal, NotRequired
 
 from pydantic import Field
@@ -10,7 +10,7 @@ from pydantic import Field
 from engine import EngineState
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import AnyEndpoint, BodilessEndpoint, Call
 from gateway.serving.models import Models
 
 
@@ -110,40 +110,30 @@ class HealthEndpoints:
 
 def health_endpoints(health: HealthEndpoints) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of the health checks. They are for probes, which have no key."""
-    live: Endpoint[None, None, Probed] = Endpoint(
+    live: BodilessEndpoint[Probed] = BodilessEndpoint(
         method="GET",
         path="/livez",
         id="getLiveness",
         summary="Check that the process and its event loop are alive, whatever the engine does.",
-        body=NoneType,
-        prepare=no_body,
         handler=health.live,
         answer=Probed,
     )
-    ready: Endpoint[None, None, Probed | Unhealthy] = Endpoint(
+    ready: BodilessEndpoint[Probed | Unhealthy] = BodilessEndpoint(
         method="GET",
         path="/readyz",
         id="getReadiness",
         summary="Check that every model is loaded and the server is not stopping.",
-        body=NoneType,
-        prepare=no_body,
         handler=health.ready,
         answer=Probed,
         unready=Unhealthy,
     )
-    return (*(_health(health, path) for path in ("/health", "/v1/health")), live, ready)
-
-
-def _health(health: HealthEndpoints, path: str) -> AnyEndpoint:
-    get: Endpoint[None, None, Healthy | Unhealthy] = Endpoint(
+    check: BodilessEndpoint[Healthy | Unhealthy] = BodilessEndpoint(
         method="GET",
-        path=path,
-        id="getHealth" if path == "/health" else "getHealthV1",
+        path="/health",
+        id="getHealth",
         summary="Check that the server is ready for requests.",
-        body=NoneType,
-        prepare=no_body,
         handler=health.get,
         answer=Healthy,
         unready=Unhealthy,
     )
-    return get
+    return check, replace(check, path="/v1/health", id="getHealthV1"), live, ready

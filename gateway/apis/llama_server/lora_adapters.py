@@ -1,13 +1,12 @@
 """Endpoint `/lora-adapters`: the LoRA adapters of a model, and their scales for requests that choose none."""
 
-from types import NoneType
 from typing import Literal
 
 from pydantic import Field, RootModel, field_validator
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.fields.sampling import MAX_ADAPTERS, AdapterScale, each_once
 from gateway.serving.model import Model
 from gateway.serving.models import Models
@@ -74,13 +73,11 @@ class LoraAdaptersEndpoints:
 def lora_adapters_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of LoRA adapters."""
     endpoints = LoraAdaptersEndpoints(models)
-    every = Endpoint(
+    every = BodilessEndpoint(
         method="GET",
         path="/lora-adapters",
         id="listLoraAdapters",
         summary="List the LoRA adapters of a model.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.list,
         answer=list[LoraAdapter],
         query=(MODEL_PARAMETER,),

@@ -1,10 +1,9 @@
 """Endpoint `/metrics`: the metrics of the server and its engines for Prometheus."""
 
 import time
-from types import NoneType
 
 from gateway.apis.answers.text_reply import TextReply
-from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import AnyEndpoint, BodilessEndpoint, Call
 from gateway.apis.llama_server.options import NOT_ALLOWED, refused
 from gateway.metrics.exposition import Exposition
 
@@ -29,13 +28,11 @@ class MetricsEndpoints:
 
 def metrics_endpoints(metrics: MetricsEndpoints) -> tuple[AnyEndpoint, ...]:
     """Return the endpoint of `/metrics`."""
-    get: Endpoint[None, None, str] = Endpoint(
+    get: BodilessEndpoint[str] = BodilessEndpoint(
         method="GET",
         path="/metrics",
         id="getMetrics",
         summary="Get the metrics for Prometheus.",
-        body=NoneType,
-        prepare=no_body,
         handler=metrics.get,
         answer=str,
         media=("text/plain", "application/openmetrics-text"),

@@ -1,12 +1,11 @@
 """Endpoints of llama-server's router: `/models`, `/models/load` and `/models/unload`."""
 
-from types import NoneType
 from typing import Literal
 
 from gateway.apis.answers.model_status import ModelStatus, model_status
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject, Timestamp
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.model import Model
@@ -100,13 +99,11 @@ def _encode(model: Model) -> RouterModel:
 def router_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of the router's routes."""
     endpoints = RouterEndpoints(models)
-    listed = Endpoint(
+    listed = BodilessEndpoint(
         method="GET",
         path="/models",
         id="listRouterModels",
         summary="List the models with their files and states. Loads none.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.list,
         answer=RouterModels,
     )

@@ -1,6 +1,5 @@
 """Endpoint `/prefixes`: the blocks of prompts that this server holds, for routers in front of it."""
 
-from types import NoneType
 from typing import Annotated, cast
 
 from pydantic import Field
@@ -8,7 +7,7 @@ from pydantic import Field
 from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import AnyEndpoint, BodilessEndpoint, Call
 from gateway.apis.fields.whole_numbers import whole_number
 from gateway.apis.llama_server.options import NOT_ALLOWED, refused
 from gateway.serving.prefixes import HeldPrefixes
@@ -50,13 +49,11 @@ class PrefixEndpoints:
 
 def prefix_endpoints(prefixes: HeldPrefixes | None) -> tuple[AnyEndpoint, ...]:
     """Return the endpoint of `/prefixes`. It refuses requests if the server reports none."""
-    endpoint = Endpoint(
+    endpoint = BodilessEndpoint(
         method="GET",
         path="/prefixes",
         id="getPrefixes",
         summary="Report the blocks of prompts that are cached, for routers.",
-        body=NoneType,
-        prepare=no_body,
         handler=PrefixEndpoints(prefixes).get,
         answer=PrefixReport,
         refusals=NOT_ALLOWED,

@@ -1,11 +1,10 @@
 """Endpoint `/props`: properties of the server and of a model, with llama-server's field names."""
 
-from types import NoneType
 from typing import Any, Literal
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.apis.llama_server.completion.request import NativeCompletionBody
 from gateway.apis.llama_server.generation_settings import GenerationSettings, generation_settings
@@ -125,13 +124,11 @@ def _defaults(served: Served) -> GenerationSettings:
 def props_endpoints(models: Models, options: RouteOptions, *, metrics: bool) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of `/props`."""
     endpoints = PropsEndpoints(models, options, metrics=metrics)
-    get = Endpoint(
+    get = BodilessEndpoint(
         method="GET",
         path="/props",
         id="getProps",
         summary="Get the properties of the server and of a loaded model.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.get,
         answer=Props,
         query=(MODEL_PARAMETER,),

@@ -1,14 +1,13 @@
 """Endpoints `/v1/stream` and `/v1/streams/lookup`: streams that were kept for their clients."""
 
 from http import HTTPStatus
-from types import NoneType
 
 from pydantic import Field
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
 from gateway.apis.answers.text_reply import TextReply
-from gateway.apis.endpoint import AnyEndpoint, Call, Described, Endpoint, no_body
+from gateway.apis.endpoint import AnyEndpoint, BodilessEndpoint, Call, Described, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.whole_numbers import whole_number
 from gateway.middleware.errors import Problem, RefusedError
@@ -94,26 +93,22 @@ def _refused(status: HTTPStatus, message: str, code: str, param: str) -> Refused
 def streams_endpoints(streams: ResumableStreams) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of streams that are kept."""
     endpoints = StreamsEndpoints(streams)
-    read: Endpoint[None, None, str] = Endpoint(
+    read: BodilessEndpoint[str] = BodilessEndpoint(
         method="GET",
         path="/v1/stream",
         id="readStream",
         summary="Read a stream again that was begun with the header `X-Conversation-Id`.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.read,
         answer=str,
         media=("text/event-stream", "application/x-ndjson"),
         query=(_NAME, _FROM),
         refusals=frozenset({404}),
     )
-    end: Endpoint[None, None, str] = Endpoint(
+    end: BodilessEndpoint[str] = BodilessEndpoint(
         method="DELETE",
         path="/v1/stream",
         id="endStream",
         summary="End a stream, and forget its bytes.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.end,
         answer=str,
         status=HTTPStatus.NO_CONTENT,

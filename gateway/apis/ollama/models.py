@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 import anyio.to_thread
@@ -11,7 +10,7 @@ from pydantic import Field
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject
 from gateway.apis.answers.text_reply import TextReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.apis.ollama.description import ListedModel, RunningModel, ShownModel, listed, running, shown
 from gateway.residency.gguf import bytes_of, read_header
@@ -101,23 +100,19 @@ def _header(file: Path | None) -> dict[str, Any]:
 def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of models."""
     endpoints = ModelsEndpoints(models)
-    tags = Endpoint(
+    tags = BodilessEndpoint(
         method="GET",
         path="/api/tags",
         id="ollamaTags",
         summary="List the models, in Ollama's shape.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.list,
         answer=ListedModels,
     )
-    ps = Endpoint(
+    ps = BodilessEndpoint(
         method="GET",
         path="/api/ps",
         id="ollamaRunning",
         summary="List the models in memory, in Ollama's shape.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.running,
         answer=RunningModels,
     )
@@ -137,23 +132,19 @@ def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
 
 def _server_endpoints(endpoints: ModelsEndpoints) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints by which clients find the server and its version."""
-    version = Endpoint(
+    version = BodilessEndpoint(
         method="GET",
         path="/api/version",
         id="ollamaVersion",
         summary="Get the version of Ollama's API.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.version,
         answer=Version,
     )
-    root = Endpoint(
+    root = BodilessEndpoint(
         method="GET",
         path="/",
         id="ollamaRoot",
         summary="Answer clients that look for Ollama.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.root,
         answer=str,
         media=("text/plain",),

@@ -1,10 +1,9 @@
 """Endpoints of Ollama that this server refuses: its models are GGUF files, which are not built, copied or published."""
 
 from http import HTTPStatus
-from types import NoneType
 from typing import NoReturn
 
-from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import AnyEndpoint, BodilessEndpoint, Call
 from gateway.apis.ollama.pulling import PullStatus
 from gateway.middleware.errors import NO_RETRY, SERVER, Problem, RefusedError
 
@@ -33,13 +32,11 @@ def _refused(method: str, path: str, id_: str, what: str) -> AnyEndpoint:
             )
         )
 
-    endpoint: Endpoint[None, None, PullStatus] = Endpoint(
+    endpoint: BodilessEndpoint[PullStatus] = BodilessEndpoint(
         method=method,
         path=path,
         id=id_,
         summary="Refused with 501: models are neither created, copied nor published.",
-        body=NoneType,
-        prepare=no_body,
         handler=handler,
         answer=PullStatus,
         refusals=frozenset({HTTPStatus.NOT_IMPLEMENTED}),

@@ -1,13 +1,12 @@
 """Routes made from tables of endpoints, and the API of a path before it is routed."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from types import NoneType
 
 import pytest
 from starlette.types import Scope
 
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import Api, Call, Endpoint, no_body
+from gateway.apis.endpoint import Api, BodilessEndpoint, Call, Endpoint
 from gateway.apis.routing import Router, conventions_for, routes
 from gateway.middleware.errors import Problem
 from gateway.middleware.limits import RequestLimits
@@ -29,17 +28,7 @@ async def fail(_call: Call[None]) -> JsonReply[str]:
 def endpoint(
     method: str, path: str, *, shared: bool = False, handler: Callable[[Call[None]], Awaitable[JsonReply[str]]] = answer
 ) -> Endpoint[None, None, str]:
-    return Endpoint(
-        method=method,
-        path=path,
-        id=path,
-        summary="",
-        body=NoneType,
-        prepare=no_body,
-        handler=handler,
-        answer=str,
-        shared=shared,
-    )
+    return BodilessEndpoint(method=method, path=path, id=path, summary="", handler=handler, answer=str, shared=shared)
 
 
 def api(name: bytes, *endpoints: Endpoint[None, None, str], header: bytes = b"") -> Api:

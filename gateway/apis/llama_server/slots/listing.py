@@ -1,13 +1,12 @@
 """Endpoints `/slots` and `/slots/queue`: the work of every slot of the engine, and the requests that wait."""
 
 from functools import partial
-from types import NoneType
 from typing import Literal, TypeAlias
 
 from engine import QueuedRequest, SlotInfo, Unavailable
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Time
-from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, Call, Described, Endpoint, no_body
+from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call, Described
 from gateway.apis.llama_server.options import NOT_ALLOWED, RouteOptions, refused
 from gateway.serving.models import Models
 from gateway.serving.served import Served
@@ -107,25 +106,21 @@ def _encode_queued(one: QueuedRequest, *, shown: bool) -> Queued:
 def slots_endpoints(models: Models, options: RouteOptions) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of slots and of the queue."""
     endpoints = SlotsEndpoints(models, options)
-    slots = Endpoint(
+    slots = BodilessEndpoint(
         method="GET",
         path="/slots",
         id="listSlots",
         summary="List the engine's slots and their work.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.list,
         answer=list[Slot],
         query=(MODEL_PARAMETER, _FAIL_PARAMETER),
         refusals=NO_SUCH_MODEL | NOT_ALLOWED,
     )
-    queue = Endpoint(
+    queue = BodilessEndpoint(
         method="GET",
         path="/slots/queue",
         id="listQueue",
         summary="List the requests that wait for a slot, in order.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.queue,
         answer=QueueList,
         query=(MODEL_PARAMETER,),

@@ -1,11 +1,10 @@
 """vLLM's endpoint `/tokenizer_info`, by which clients tokenize with the model's own tokenizer."""
 
-from types import NoneType
 from typing import Literal
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject
-from gateway.apis.endpoint import MODEL_PARAMETER, QUEUED, AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import MODEL_PARAMETER, QUEUED, AnyEndpoint, BodilessEndpoint, Call
 from gateway.serving.models import Models
 from gateway.serving.served import Task
 
@@ -41,13 +40,11 @@ class TokenizerInfoEndpoint:
 
 def tokenizer_info_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
     """Return the endpoint of `/tokenizer_info`."""
-    get = Endpoint(
+    get = BodilessEndpoint(
         method="GET",
         path="/tokenizer_info",
         id="getTokenizerInfo",
         summary="Get the special tokens and the chat template of a model, in vLLM's shape.",
-        body=NoneType,
-        prepare=no_body,
         handler=TokenizerInfoEndpoint(models).get,
         answer=TokenizerInfo,
         query=(MODEL_PARAMETER,),

@@ -1,10 +1,9 @@
 """Endpoints of OpenAI's conversations: `/v1/conversations`."""
 
-from types import NoneType
 from typing import Any, cast
 
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.openai.conversations.answer import Conversation, DeletedConversation
 from gateway.apis.openai.conversations.request import (
     PLACE,
@@ -117,13 +116,11 @@ def _whole(endpoints: ConversationsEndpoints) -> tuple[AnyEndpoint, ...]:
             answer=Conversation,
             optional_body=True,
         ),
-        Endpoint(
+        BodilessEndpoint(
             method="GET",
             path="/v1/conversations/{id}",
             id="getConversation",
             summary="Get a conversation without its items.",
-            body=NoneType,
-            prepare=no_body,
             handler=endpoints.get,
             answer=Conversation,
             refusals=_NOT_STORED,
@@ -139,13 +136,11 @@ def _whole(endpoints: ConversationsEndpoints) -> tuple[AnyEndpoint, ...]:
             answer=Conversation,
             refusals=_NOT_STORED,
         ),
-        Endpoint(
+        BodilessEndpoint(
             method="DELETE",
             path="/v1/conversations/{id}",
             id="deleteConversation",
             summary="Delete a conversation with its items. Stored responses keep theirs.",
-            body=NoneType,
-            prepare=no_body,
             handler=endpoints.delete,
             answer=DeletedConversation,
             refusals=_NOT_STORED,
@@ -167,37 +162,31 @@ def _items(endpoints: ConversationsEndpoints) -> tuple[AnyEndpoint, ...]:
             query=(INCLUDE_PARAMETER,),
             refusals=_NOT_STORED,
         ),
-        Endpoint(
+        BodilessEndpoint(
             method="GET",
             path="/v1/conversations/{id}/items",
             id="listConversationItems",
             summary="List the items of a conversation.",
-            body=NoneType,
-            prepare=no_body,
             handler=endpoints.page,
             answer=ItemList,
             query=PAGE_PARAMETERS,
             refusals=_NOT_STORED,
         ),
-        Endpoint(
+        BodilessEndpoint(
             method="GET",
             path="/v1/conversations/{id}/items/{item_id}",
             id="getConversationItem",
             summary="Get an item of a conversation.",
-            body=NoneType,
-            prepare=no_body,
             handler=endpoints.item,
             answer=cast("type[Item]", Item),
             query=(INCLUDE_PARAMETER,),
             refusals=_NOT_STORED,
         ),
-        Endpoint(
+        BodilessEndpoint(
             method="DELETE",
             path="/v1/conversations/{id}/items/{item_id}",
             id="deleteConversationItem",
             summary="Remove an item from a conversation.",
-            body=NoneType,
-            prepare=no_body,
             handler=endpoints.remove,
             answer=Conversation,
             refusals=_NOT_STORED,

@@ -1,9 +1,7 @@
 """Endpoints of OpenAI's list of models: `/v1/models`."""
 
-from types import NoneType
-
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint, no_body
+from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call
 from gateway.apis.openai.models.answer import Model, ModelList, model, model_list
 from gateway.serving.models import Models
 
@@ -29,25 +27,21 @@ class ModelsEndpoints:
 def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
     """Return the endpoints of the list of models."""
     endpoints = ModelsEndpoints(models)
-    every = Endpoint(
+    every = BodilessEndpoint(
         method="GET",
         path="/v1/models",
         id="listModels",
         summary="List the served models.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.list,
         answer=ModelList,
         refusals=_OVERLOADED,
         shared=True,
     )
-    one = Endpoint(
+    one = BodilessEndpoint(
         method="GET",
         path="/v1/models/{id:path}",
         id="retrieveModel",
         summary="Get a model by any name that requests may use.",
-        body=NoneType,
-        prepare=no_body,
         handler=endpoints.get,
         answer=Model,
         refusals=NO_SUCH_MODEL | _OVERLOADED,

@@ -1,11 +1,10 @@
 """Endpoints of stored and background responses: `/v1/responses/{id}`."""
 
 from collections.abc import Sequence
-from types import NoneType
 
 from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import AnyEndpoint, Call, Described, Endpoint, no_body
+from gateway.apis.endpoint import AnyEndpoint, BodilessEndpoint, Call, Described
 from gateway.apis.fields.nested import refusal
 from gateway.apis.openai.responses.answer import Deleted, ItemList, Response
 from gateway.apis.openai.responses.background import BackgroundResponses
@@ -94,47 +93,39 @@ def stored_responses_endpoints(store: ResponseStore, background: BackgroundRespo
     """Return the endpoints of stored responses."""
     endpoints = StoredResponsesEndpoints(store, background)
     return (
-        Endpoint(
+        BodilessEndpoint(
             method="GET",
             path="/v1/responses/{id}",
             id="getResponse",
             summary="Get a response that is stored or runs in the background.",
-            body=NoneType,
-            prepare=no_body,
             handler=endpoints.get,
             answer=Response,
             query=(_STREAM_PARAMETER, INCLUDE_PARAMETER),
             refusals=_NOT_STORED,
         ),
-        Endpoint(
+        BodilessEndpoint(
             method="DELETE",
             path="/v1/responses/{id}",
             id="deleteResponse",
             summary="Delete a response. A running one is cancelled first.",
-            body=NoneType,
-            prepare=no_body,
             handler=endpoints.delete,
             answer=Deleted,
             refusals=_NOT_STORED,
         ),
-        Endpoint(
+        BodilessEndpoint(
             method="POST",
             path="/v1/responses/{id}/cancel",
             id="cancelResponse",
             summary="Cancel a response that runs in the background.",
-            body=NoneType,
-            prepare=no_body,
             handler=endpoints.cancel,
             answer=Response,
             refusals=_NOT_STORED,
         ),
-        Endpoint(
+        BodilessEndpoint(
             method="GET",
             path="/v1/responses/{id}/input_items",
             id="listInputItems",
             summary="List the input items of a response's own request.",
-            body=NoneType,
-            prepare=no_body,
             handler=endpoints.list_inputs,
             answer=ItemList,
             query=PAGE_PARAMETERS,
