@@ -2,12 +2,12 @@
 
 from typing import Literal
 
+from engine import RequestError
 from gateway.apis.answers.model_status import ModelStatus, model_status
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject, Timestamp
 from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.fields.base import Fields
-from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.model import Model
 from gateway.serving.models import Models
 
@@ -64,7 +64,8 @@ class RouterEndpoints:
         """Load a model as soon as there is room, without a request for it."""
         model = self._models.find(call.caller, call.prepared)
         if model.state == "loaded":
-            raise _refused("already_loaded", f"The model {model.name!r} is already running.")
+            message = f"The model {model.name!r} is already running."
+            raise RequestError(message, code="already_loaded", param="model")
         model.source.load()
         return JsonReply({"success": True})
 
@@ -72,15 +73,12 @@ class RouterEndpoints:
         """Unload a model once the requests that use it have ended."""
         model = self._models.find(call.caller, call.prepared)
         if model.state == "unloaded":
-            raise _refused("not_loaded", f"The model {model.name!r} is not running.")
+            raise RequestError(f"The model {model.name!r} is not running.", code="not_loaded", param="model")
         if not model.source.can_unload:
-            raise _refused("cannot_unload", f"The model {model.name!r} is loaded as long as this server runs.")
+            message = f"The model {model.name!r} is loaded as long as this server runs."
+            raise RequestError(message, code="cannot_unload", param="model")
         model.source.unload()
         return JsonReply({"success": True})
-
-
-def _refused(code: str, message: str) -> RefusedError:
-    return RefusedError(Problem(status=400, message=message, code=code, param="model"))
 
 
 def _encode(model: Model) -> RouterModel:

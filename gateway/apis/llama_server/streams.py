@@ -4,6 +4,7 @@ from http import HTTPStatus
 
 from pydantic import Field
 
+from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
 from gateway.apis.answers.text_reply import TextReply
@@ -50,10 +51,11 @@ class StreamsEndpoints:
         """Return the bytes of a stream from a position on, and those that follow until its end."""
         stream = self._streams.find(call.caller.credentials, _name(call))
         if stream is None:
-            raise _refused(HTTPStatus.NOT_FOUND, "Stream not found or expired", "stream_not_found", "conv_id")
+            message, status = "Stream not found or expired", HTTPStatus.NOT_FOUND
+            raise RefusedError(Problem(status=status, message=message, code="stream_not_found", param="conv_id"))
         start = whole_number(call.http.query_params.get("from") or "0")
         if start is None:
-            raise _refused(HTTPStatus.BAD_REQUEST, "Invalid 'from' offset", "invalid_value", "from")
+            raise RequestError("Invalid 'from' offset", code="invalid_value", param="from")
         stream.check(start)
         return stream.reader(call.caller, start)
 
@@ -83,11 +85,7 @@ class StreamsEndpoints:
 def _name(call: Call[None]) -> str:
     if name := call.http.query_params.get("conv_id"):
         return name
-    raise _refused(HTTPStatus.BAD_REQUEST, "Missing conversation id", "missing_required_parameter", "conv_id")
-
-
-def _refused(status: HTTPStatus, message: str, code: str, param: str) -> RefusedError:
-    return RefusedError(Problem(status=status, message=message, code=code, param=param))
+    raise RequestError("Missing conversation id", code="missing_required_parameter", param="conv_id")
 
 
 def streams_endpoints(streams: ResumableStreams) -> tuple[AnyEndpoint, ...]:

@@ -2,20 +2,16 @@
 
 import re
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-from engine import SlotAction
+from engine import RequestError, SlotAction
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Time
 from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, Call, Described, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.whole_numbers import whole_number
 from gateway.apis.llama_server.options import NOT_ALLOWED, RouteOptions, refused
-from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.generations import partition_of
 from gateway.serving.models import Models
 
@@ -83,17 +79,6 @@ def prepare_slot_action(body: SlotActionBody) -> str | None:
     return body.filename
 
 
-@dataclass(frozen=True, slots=True)
-class _Done:
-    """An action that is done."""
-
-    slot: int
-    name: str
-    tokens: int
-    size: int
-    milliseconds: float
-
-
 class SlotActionsEndpoints:
     """Handlers for the cells of slots."""
 
@@ -113,61 +98,40 @@ class SlotActionsEndpoints:
         partition, adapters = partition_of(call.caller), served.generations.adapters_of(call.caller)
         began = time.perf_counter()
         tokens, size = await served.engine.keep_slot(action, slot, file=file, partition=partition, adapters=adapters)
-        return JsonReply(_ANSWERS[action](_Done(slot, name, tokens, size, (time.perf_counter() - began) * 1000)))
+        return JsonReply(_answer(action, slot, name, tokens, size, (time.perf_counter() - began) * 1000))
 
 
-def _saved(done: _Done) -> SavedSlot:
-    return {
-        "id_slot": done.slot,
-        "filename": done.name,
-        "n_saved": done.tokens,
-        "n_written": done.size,
-        "timings": {"save_ms": done.milliseconds},
-    }
-
-
-def _restored(done: _Done) -> RestoredSlot:
-    return {
-        "id_slot": done.slot,
-        "filename": done.name,
-        "n_restored": done.tokens,
-        "n_read": done.size,
-        "timings": {"restore_ms": done.milliseconds},
-    }
-
-
-def _erased(done: _Done) -> ErasedSlot:
-    return {"id_slot": done.slot, "n_erased": done.tokens}
-
-
-_ANSWERS: dict[SlotAction, Callable[[_Done], SavedSlot | RestoredSlot | ErasedSlot]] = {
-    SlotAction.SAVE: _saved,
-    SlotAction.RESTORE: _restored,
-    SlotAction.ERASE: _erased,
-}
+def _answer(
+    action: SlotAction, slot: int, name: str, tokens: int, size: int, milliseconds: float
+) -> SavedSlot | RestoredSlot | ErasedSlot:
+    match action:
+        case SlotAction.SAVE:
+            saving: SaveTime = {"save_ms": milliseconds}
+            return {"id_slot": slot, "filename": name, "n_saved": tokens, "n_written": size, "timings": saving}
+        case SlotAction.RESTORE:
+            restoring: RestoreTime = {"restore_ms": milliseconds}
+            return {"id_slot": slot, "filename": name, "n_restored": tokens, "n_read": size, "timings": restoring}
+        case SlotAction.ERASE:
+            return {"id_slot": slot, "n_erased": tokens}
 
 
 def _slot(text: str) -> int:
     number = whole_number(text)
     if number is None:
-        raise _invalid("Invalid slot ID", "id_slot")
+        raise RequestError("Invalid slot ID", code="invalid_value", param="id_slot")
     return number
 
 
 def _action(text: str | None) -> SlotAction:
     if text in set(SlotAction):
         return SlotAction(text)
-    raise _invalid("Invalid action", "action")
+    raise RequestError("Invalid action", code="invalid_value", param="action")
 
 
 def _file_name(name: str | None) -> str:
     if name is None or not _NAME.fullmatch(name) or ".." in name or len(name.encode()) > MOST_NAME_BYTES:
-        raise _invalid("Invalid filename", "filename")
+        raise RequestError("Invalid filename", code="invalid_value", param="filename")
     return Path(name).name
-
-
-def _invalid(message: str, param: str) -> RefusedError:
-    return RefusedError(Problem(status=HTTPStatus.BAD_REQUEST, message=message, code="invalid_value", param=param))
 
 
 def slot_actions_endpoints(models: Models, options: RouteOptions) -> tuple[AnyEndpoint, ...]:
