@@ -1,10 +1,7 @@
 """Endpoints of Ollama's chats and prompts: `/api/chat` and `/api/generate`."""
 
-from collections.abc import Iterator
-
 import anyio
 
-from gateway.apis.answers.deltas import read_deltas
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.ollama.answer import ChatLine, GenerateLine
@@ -18,13 +15,11 @@ from gateway.apis.ollama.lines import (
     Terms,
     chat_line,
     generate_line,
-    joined,
     only_loaded,
 )
 from gateway.apis.ollama.names import resolve
 from gateway.apis.ollama.request import OllamaChatBody, OllamaGenerateBody
 from gateway.middleware.streams.sse import LINES, EventStream
-from gateway.serving.generations import GenerationResult
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
 
@@ -61,7 +56,9 @@ class TextEndpoints:
             source = served.generations.stream(caller, request, Lines(terms).encode, names, operation=operation)
             return EventStream(source, end=b"", framing=LINES)
         result = await served.generations.run(caller, request, names, operation=operation)
-        return await JsonReply.in_pieces(await _whole(terms, result))
+        (end,) = result.outcomes
+        piece = await MessageReader(prompt).whole(end.text)
+        return await JsonReply.in_pieces(terms.last(piece, end.details, result.prompt_tokens, end))
 
     async def _load(self, call: Call[TextCall], shape: Shape[LineT]) -> LineT:
         """Load the model, or unload it if it is not to be kept at all."""
@@ -76,16 +73,6 @@ class TextEndpoints:
 def streams(call: TextCall) -> bool:
     """Return True for a request whose answer is a stream. One that only loads the model has no stream."""
     return call.request is not None and call.request.stream
-
-
-async def _whole(terms: Terms[LineT], result: GenerationResult) -> Iterator[bytes]:
-    (end,) = result.outcomes
-    reader = MessageReader(terms.prompt)
-    if terms.prompt is None:
-        pieces = reader.read(end.text)
-    else:
-        pieces = reader.pieces(await read_deltas(terms.prompt.parsing.parser(), end.text))
-    return terms.last(joined(pieces), end.details, result.prompt_tokens, end)
 
 
 def text_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

@@ -9,6 +9,7 @@ import anyio
 import orjson
 
 from engine import Finished, Text, TokenDetail
+from gateway.apis.answers.deltas import read_deltas
 from gateway.apis.answers.pieces import HOLE, filled
 from gateway.apis.answers.token_logprobs import token_logprobs_in_pieces
 from gateway.apis.ollama.answer import (
@@ -24,7 +25,8 @@ from gateway.apis.ollama.answer import (
     now,
 )
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, FormatParser, ReasoningDelta
+from gateway.chat.formats.parser import TextParser
 
 LineT = TypeVar("LineT", bound=Line)
 
@@ -140,29 +142,24 @@ class MessageReader:
 
     def __init__(self, prompt: ChatPrompt | None) -> None:
         """Read with the parser of a prompt, or the text as it is without one."""
-        self._parser = None if prompt is None else prompt.parsing.parser()
+        self._parser: FormatParser = TextParser() if prompt is None else prompt.parsing.parser()
         self._calls = 0
         self._name: str | None = None
         self._arguments: list[str] = []
 
     def read(self, text: str) -> Iterator[Piece]:
         """Yield the pieces that a text completes."""
-        if self._parser is None:
-            if text:
-                yield {"content": text}
-        else:
-            yield from self._pieces(self._parser.feed(text))
+        return self._pieces(self._parser.feed(text))
 
     def finish(self) -> Iterator[Piece]:
         """Yield the pieces that were held back."""
-        if self._parser is not None:
-            yield from self._pieces(self._parser.finish())
+        yield from self._pieces(self._parser.finish())
         yield from self._call()
 
-    def pieces(self, deltas: Iterable[Delta]) -> Iterator[Piece]:
-        """Yield the pieces of all deltas of a whole text."""
-        yield from self._pieces(deltas)
-        yield from self._call()
+    async def whole(self, text: str) -> Piece:
+        """Return the message of a whole text. Lets other tasks run while it reads a long one."""
+        deltas = await read_deltas(self._parser, text)
+        return _joined([*self._pieces(deltas), *self._call()])
 
     def _pieces(self, deltas: Iterable[Delta]) -> Iterator[Piece]:
         for delta in deltas:
@@ -197,7 +194,7 @@ class MessageReader:
             yield {"content": f"{name}({source}"}
 
 
-def joined(pieces: Iterable[Piece]) -> Piece:
+def _joined(pieces: Iterable[Piece]) -> Piece:
     """Return the pieces of a whole message as one."""
     content, thinking, calls = list[str](), list[str](), list[AnsweredCall]()
     for piece in pieces:

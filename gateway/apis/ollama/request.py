@@ -23,6 +23,7 @@ from gateway.apis.ollama.options import (
 )
 from gateway.chat.conversation import Conversation
 from gateway.chat.template_capabilities import TemplateMessage
+from gateway.chat.tools import Tool
 
 
 class ModelFields(Fields):
@@ -55,15 +56,15 @@ class GenerationFields(ModelFields):
             logprobs=self.top_logprobs if self.logprobs else None,
         )
 
-    def conversation_of(self, messages: tuple[TemplateMessage, ...], **more: Any) -> Conversation:  # noqa: ANN401
+    def conversation_of(self, messages: tuple[TemplateMessage, ...], tools: tuple[Tool, ...] = ()) -> Conversation:
         """Return a conversation with the fields that chats and prompts share."""
         last = messages[-1] if messages else None
         return Conversation(
             messages=messages,
+            tools=tools,
             grammar=grammar_of(self.format),
             template_kwargs=think_variables(self.think),
             continue_final=last is not None and last["role"] == "assistant" and "tool_calls" not in last,
-            **more,
         )
 
 
@@ -79,7 +80,7 @@ class OllamaChatBody(GenerationFields):
             return None
         tools = tools_of(self.tools)
         check_tools(tools, "auto", offered="tools", chosen="tools")
-        return self.conversation_of(for_template(self.messages), tools=tools)
+        return self.conversation_of(for_template(self.messages), tools)
 
 
 class OllamaGenerateBody(GenerationFields, RefusingFields):
