@@ -1,13 +1,12 @@
 """The assistant's message in a whole answer."""
 
-from collections.abc import Iterable
 from uuid import uuid4
 
 from engine import Finished, FinishReason
 from gateway.apis.answers.deltas import read_deltas
 from gateway.apis.openai.chat.answer import ChatFinishReason, ChatMessage, CustomToolCallAnswer, ToolCallAnswer
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
+from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
 
 
 def new_call_id() -> str:
@@ -30,53 +29,34 @@ async def read_message(prompt: ChatPrompt, text: str, *, deprecated: bool) -> tu
 
     With `deprecated`, a call becomes the old `function_call`. Lets other tasks run while it reads a long text.
     """
-    collector, parser = _Collector(), prompt.parsing.parser()
-    collector.add(await read_deltas(parser, text))
-    return collector.message(deprecated=deprecated), collector.called and parser.cut_call is None
-
-
-class _Collector:
-    """Joins the deltas of one message."""
-
-    def __init__(self) -> None:
-        self._content: list[str] = []
-        self._reasoning: list[str] = []
-        self._began: list[CallBegan] = []
-        self._arguments: list[list[str]] = []
-
-    @property
-    def called(self) -> bool:
-        return bool(self._began)
-
-    def add(self, deltas: Iterable[Delta]) -> None:
-        for delta in deltas:
-            self._add(delta)
-
-    def message(self, *, deprecated: bool) -> ChatMessage:
-        content = "".join(self._content) or (None if self._began else "")
-        message: ChatMessage = {"role": "assistant", "content": content, "refusal": None}
-        if self._reasoning:
-            message["reasoning_content"] = "".join(self._reasoning)
-        calls = [
-            _call(began, "".join(arguments)) for began, arguments in zip(self._began, self._arguments, strict=True)
-        ]
-        if deprecated and calls and calls[0]["type"] == "function":
-            message["function_call"] = calls[0]["function"]
-        elif calls:
-            message["tool_calls"] = calls
-        return message
-
-    def _add(self, delta: Delta) -> None:
+    parser = prompt.parsing.parser()
+    content, reasoning, calls = list[str](), list[str](), list[tuple[CallBegan, list[str]]]()
+    for delta in await read_deltas(parser, text):
         match delta:
-            case ContentDelta(text):
-                self._content.append(text)
-            case ReasoningDelta(text):
-                self._reasoning.append(text)
+            case ContentDelta(part):
+                content.append(part)
+            case ReasoningDelta(part):
+                reasoning.append(part)
             case CallBegan():
-                self._began.append(delta)
-                self._arguments.append([])
-            case CallArguments(index, text):
-                self._arguments[index].append(text)
+                calls.append((delta, []))
+            case CallArguments(index, part):
+                calls[index][1].append(part)
+    message: ChatMessage = {
+        "role": "assistant",
+        "content": "".join(content) or (None if calls else ""),
+        "refusal": None,
+    }
+    if reasoning:
+        message["reasoning_content"] = "".join(reasoning)
+    _add_calls(message, [_call(began, "".join(parts)) for began, parts in calls], deprecated=deprecated)
+    return message, bool(calls) and parser.cut_call is None
+
+
+def _add_calls(message: ChatMessage, calls: list[ToolCallAnswer | CustomToolCallAnswer], *, deprecated: bool) -> None:
+    if deprecated and calls and calls[0]["type"] == "function":
+        message["function_call"] = calls[0]["function"]
+    elif calls:
+        message["tool_calls"] = calls
 
 
 def _call(began: CallBegan, text: str) -> ToolCallAnswer | CustomToolCallAnswer:
