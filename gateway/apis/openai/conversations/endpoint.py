@@ -24,8 +24,8 @@ from gateway.apis.openai.responses.store.pages import (
     INCLUDE_PARAMETER,
     PAGE_PARAMETERS,
     ItemPage,
+    check_include,
     item_list,
-    read_include,
     read_page,
 )
 from gateway.apis.openai.responses.store.store import ResponseStore
@@ -63,7 +63,7 @@ class ConversationsEndpoints:
 
     async def add(self, call: Call[EncodedInput]) -> JsonReply[ItemList]:
         """Add items to a conversation, and return them."""
-        read_include(call.http.query_params)
+        check_include(call.http.query_params)
         owner, conversation_id = _named(call)
         items = await self._resolved(owner, call.prepared)
         await self._conversations.add(owner, conversation_id, items)
@@ -76,7 +76,7 @@ class ConversationsEndpoints:
 
     async def item(self, call: Call[None]) -> JsonReply[Item]:
         """Return one item of a conversation."""
-        read_include(call.http.query_params)
+        check_include(call.http.query_params)
         return JsonReply((await self._conversations.item(*_named(call), _item_id(call))).fragment())
 
     async def remove(self, call: Call[None]) -> JsonReply[Conversation]:

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
+import orjson
+
 from engine import GenerationRequest
-from gateway.apis.openai.responses.encoded import encode_echo
 from gateway.apis.openai.responses.references import EncodedInput, encode_input
 from gateway.apis.openai.responses.request import ENCRYPTED_REASONING, ResponseBody
 from gateway.chat.rendering import encode_conversation
@@ -14,7 +15,7 @@ class ResponseOptions:
     """Options for the shape of the answer."""
 
     echo: bytes
-    """Fields that every answer repeats, as a JSON object."""
+    """Fields that every answer repeats, as a JSON object: a `RequestEcho`."""
     background: bool
     """True if the response runs in the background."""
     logprobs: bool
@@ -72,7 +73,7 @@ def prepare_response(body: ResponseBody) -> ResponseCall:
 
 def _options(body: ResponseBody) -> ResponseOptions:
     return ResponseOptions(
-        echo=encode_echo(body.echo()),
+        echo=orjson.dumps(body.echo()),
         background=body.background,
         logprobs=body.logprobs,
         encodes_reasoning=ENCRYPTED_REASONING in body.include,

@@ -6,7 +6,7 @@ from typing import cast
 import msgspec
 import orjson
 
-from gateway.apis.openai.responses.answer import RequestEcho, Response, ResponseHead
+from gateway.apis.openai.responses.answer import Response
 from gateway.apis.openai.responses.items import Item
 
 
@@ -43,26 +43,16 @@ def encode_item(item: Item) -> EncodedItem:
     return EncodedItem(item["id"], orjson.dumps(item))
 
 
-def encode_head(head: ResponseHead) -> bytes:
-    """Return the first fields of a response, for `EncodedResponse`."""
-    return orjson.dumps(head)
-
-
-def encode_echo(echo: RequestEcho) -> bytes:
-    """Return the last fields of a response, for `EncodedResponse`."""
-    return orjson.dumps(echo)
-
-
 @dataclass(frozen=True, slots=True)
 class EncodedResponse:
     """A response as JSON, in parts that are joined without decoding."""
 
     head: bytes
-    """Object with the fields before the output."""
+    """Object with the fields before the output: a `ResponseHead`."""
     output: tuple[EncodedItem, ...]
     """Items of the output."""
     echo: bytes
-    """Object with the fields after the output."""
+    """Object with the fields after the output: a `RequestEcho`."""
 
     def to_json(self) -> bytes:
         """Return the whole response."""

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 
 from gateway.apis.answers.shapes import ChosenLogprob
 from gateway.apis.openai.responses.encoded import EncodedItem, encode_item
@@ -20,19 +19,11 @@ from gateway.apis.openai.responses.open_items import (
 from gateway.apis.openai.responses.tools.names import prefix_of
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
-_NO_NAMESPACES: Mapping[str, str] = MappingProxyType({})
-
 
 class ResponseOutput:
     """Converts deltas to items and their events. Only the last item can be open."""
 
-    def __init__(
-        self,
-        numbers: Iterator[int],
-        *,
-        encodes_reasoning: bool = False,
-        namespaces: Mapping[str, str] = _NO_NAMESPACES,
-    ) -> None:
+    def __init__(self, numbers: Iterator[int], *, encodes_reasoning: bool, namespaces: Mapping[str, str]) -> None:
         """Create an empty output.
 
         Args:

@@ -1,6 +1,6 @@
 """Input items as JSON, with references to stored items that are replaced by these."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -66,14 +66,12 @@ def resolve(inputs: EncodedInput, found: Mapping[str, EncodedItem], place: str =
     Raises:
         RequestError: a required item is unknown.
     """
-    return list(_resolved(inputs, found, place))
-
-
-def _resolved(inputs: EncodedInput, found: Mapping[str, EncodedItem], place: str) -> Iterator[EncodedItem]:
+    items: list[EncodedItem] = []
     for at, item in enumerate(inputs):
         if isinstance(item, EncodedItem):
-            yield item
+            items.append(item)
         elif item.id in found:
-            yield found[item.id]
+            items.append(found[item.id])
         elif item.required:
             raise refusal(f"{place}[{at}].id", f"no stored item has the id {item.id[:100]!r}")
+    return items

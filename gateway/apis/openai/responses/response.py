@@ -6,13 +6,14 @@ from itertools import count
 from typing import Literal
 
 import anyio.lowlevel
+import orjson
 
 from engine import Finished, FinishReason, Text, TokenDetail
 from gateway.apis.answers.shapes import PromptProgress
 from gateway.apis.answers.token_logprobs import token_logprobs
 from gateway.apis.openai.responses.answer import ResponseHead, ResponseProgress, ResponseUsage
 from gateway.apis.openai.responses.call import ResponseOptions
-from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse, encode_head
+from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse
 from gateway.apis.openai.responses.events import Lifecycle, LifecycleType, ResponseEvent
 from gateway.apis.openai.responses.items import new_id
 from gateway.apis.openai.responses.output import ResponseOutput
@@ -82,7 +83,7 @@ class ResponseAnswer:
             "model": self._model,
             **self._progress,
         }
-        return EncodedResponse(encode_head(head), self.output, self._options.echo)
+        return EncodedResponse(orjson.dumps(head), self.output, self._options.echo)
 
     def stored(self, inputs: Sequence[EncodedItem]) -> StoredResponse:
         """Return the response in its current state for the store, with the items of its request."""

@@ -12,9 +12,9 @@ from gateway.apis.openai.responses.encoded import EncodedItem
 from gateway.apis.openai.responses.store.pages import (
     INCLUDE_PARAMETER,
     PAGE_PARAMETERS,
+    check_include,
     item_list,
     page_of,
-    read_include,
     read_page,
 )
 from gateway.apis.openai.responses.store.store import ResponseStore, not_found
@@ -43,7 +43,7 @@ class StoredResponsesEndpoints:
         Raises `RequestError` for `stream` and `starting_after`, because events are streamed only once.
         """
         query = call.http.query_params
-        read_include(query)
+        check_include(query)
         streams = query.get("stream", "false").lower() not in {"false", "0"}
         if streams or "starting_after" in query:
             reason = "is not supported here: a response is streamed once, where it is created"

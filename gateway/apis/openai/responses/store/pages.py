@@ -85,9 +85,9 @@ def read_page(query: QueryParams) -> Page:
     return Page.model_validate(_values(query))
 
 
-def read_include(query: QueryParams) -> Included:
-    """Return the parts that a query asks for. Raises `ValidationError`."""
-    return Included.model_validate(_values(query))
+def check_include(query: QueryParams) -> None:
+    """Check the parts that a query asks for. Raises `ValidationError`."""
+    Included.model_validate(_values(query))
 
 
 def page_of(items: Sequence[EncodedItem], page: Page) -> ItemPage:

@@ -39,18 +39,13 @@ class Offer:
 
 def offers_of(tools: Iterable[OfferedTool]) -> list[Offer]:
     """Return the tools in the entries of `tools`."""
-    return list(_offers(tools))
-
-
-def _offers(tools: Iterable[OfferedTool]) -> Iterator[Offer]:
+    offers: list[Offer] = []
     for tool in tools:
-        match tool:
-            case HostedTool():
-                pass
-            case NamespaceTool():
-                yield from (Offer(inner, tool) for inner in tool.tools)
-            case _:
-                yield Offer(tool, None)
+        if isinstance(tool, NamespaceTool):
+            offers += [Offer(inner, tool) for inner in tool.tools]
+        elif not isinstance(tool, HostedTool):
+            offers.append(Offer(tool, None))
+    return offers
 
 
 def tools_of(offers: Iterable[Offer]) -> Iterator[Tool]:

@@ -15,7 +15,7 @@ from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, R
 
 def run(*deltas: Delta, status: ItemStatus = "completed") -> tuple[list[Any], list[Any]]:
     """Return the events and the items as a client reads them."""
-    output = ResponseOutput(count())
+    output = ResponseOutput(count(), encodes_reasoning=False, namespaces={})
     events = [event for delta in deltas for event in output.add(delta)]
     events += output.close(status)
     return decoded(events), [orjson.loads(item.json) for item in output.items()]
@@ -84,7 +84,7 @@ def test_reasoning_and_two_calls_are_three_items() -> None:
 
 
 def test_a_call_has_the_namespace_of_its_joined_name() -> None:
-    output = ResponseOutput(count(), namespaces={"a__b__c": "a__b"})
+    output = ResponseOutput(count(), encodes_reasoning=False, namespaces={"a__b__c": "a__b"})
     events = decoded([*output.add(CallBegan(0, "a__b__c")), *output.add(CallBegan(1, "a__b__d", custom=True))])
     events += decoded(output.close("completed"))
     items = [event["item"] for event in events if "item" in event]
@@ -94,7 +94,7 @@ def test_a_call_has_the_namespace_of_its_joined_name() -> None:
 
 
 def test_log_probabilities_belong_to_their_message() -> None:
-    output: Any = ResponseOutput(count())
+    output: Any = ResponseOutput(count(), encodes_reasoning=False, namespaces={})
     first, second = {"token": "a"}, {"token": "b"}
     *_, delta = decoded(output.add(ContentDelta("a"), [first]))
     assert delta["logprobs"] == [first]
