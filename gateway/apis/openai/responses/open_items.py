@@ -27,17 +27,20 @@ from gateway.apis.openai.responses.items import (
 class OpenItem(ABC):
     """An item that is being generated."""
 
-    def __init__(self, item_id: str, index: int, numbers: Iterator[int]) -> None:
+    prefix: ClassVar[str]
+    """Beginning of its id."""
+
+    def __init__(self, index: int, numbers: Iterator[int]) -> None:
         """Begin an item.
 
         Args:
-            item_id: the item's id.
             index: its index in the output.
             numbers: sequence numbers of the stream's events.
         """
-        self._id = item_id
+        self._id = new_id(self.prefix)
         self._index = index
         self._numbers = numbers
+        self._text: list[str] = []
 
     @abstractmethod
     def begin(self) -> list[ResponseEvent]:
@@ -64,31 +67,22 @@ class OpenItem(ABC):
         }
 
     def _done(self, item: OutputItem) -> ItemEvent:
-        return {
-            "type": "response.output_item.done",
-            "sequence_number": next(self._numbers),
-            "output_index": self._index,
-            "item": item,
-        }
+        return {**self._added(item), "type": "response.output_item.done"}
 
     def _in_item(self) -> InItem:
         return {"sequence_number": next(self._numbers), "item_id": self._id, "output_index": self._index}
 
     def _in_part(self) -> InPart:
-        return {
-            "sequence_number": next(self._numbers),
-            "item_id": self._id,
-            "output_index": self._index,
-            "content_index": 0,
-        }
+        return {**self._in_item(), "content_index": 0}
 
 
 class OpenMessage(OpenItem):
     """A message that is being generated."""
 
+    prefix = "msg"
+
     def __init__(self, index: int, numbers: Iterator[int]) -> None:
-        super().__init__(new_id("msg"), index, numbers)
-        self._text: list[str] = []
+        super().__init__(index, numbers)
         self._logprobs: list[bytes] = []  # encoded once, since several events repeat them
 
     @override
@@ -129,9 +123,7 @@ class OpenMessage(OpenItem):
 class OpenReasoning(OpenItem):
     """Reasoning that is being generated, unchanged from the model's output."""
 
-    def __init__(self, index: int, numbers: Iterator[int]) -> None:
-        super().__init__(new_id("rs"), index, numbers)
-        self._text: list[str] = []
+    prefix = "rs"
 
     @override
     def begin(self) -> list[ResponseEvent]:
@@ -175,9 +167,6 @@ class OpenEncodedReasoning(OpenReasoning):
 class OpenAnyCall(OpenItem):
     """A call that is being generated. It has no parts."""
 
-    prefix: ClassVar[str]
-    """Beginning of its id."""
-
     def __init__(self, index: int, numbers: Iterator[int], name: str, namespace: str | None) -> None:
         """Begin a call.
 
@@ -187,11 +176,10 @@ class OpenAnyCall(OpenItem):
             name: the tool's name.
             namespace: its namespace, if it is in one.
         """
-        super().__init__(new_id(self.prefix), index, numbers)
+        super().__init__(index, numbers)
         self._call_id = new_id("call")
         self._name = name
         self._namespace = namespace
-        self._text: list[str] = []
 
     @override
     def begin(self) -> list[ResponseEvent]:
