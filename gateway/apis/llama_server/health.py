@@ -52,16 +52,12 @@ class HealthEndpoints:
         """
         self._models = models
         self._lag = lag
-        self._draining = False
-
-    @property
-    def draining(self) -> bool:
+        self.draining = False
         """True once the server is stopping."""
-        return self._draining
 
     def drain(self) -> None:
         """Report `draining` from now on: the server is stopping."""
-        self._draining = True
+        self.draining = True
 
     async def get(self, _call: Call[None]) -> JsonReply[Healthy | Unhealthy]:
         """Return 200 with `"status": "ok"` if every engine that must be ready is, else 503.
@@ -92,7 +88,7 @@ class HealthEndpoints:
         return JsonReply({"status": "ok"})
 
     def _unhealthy(self) -> Unhealthy | None:
-        if self._draining:
+        if self.draining:
             return {"status": "draining", "detail": "The server is stopping.", "restarts": self._restarts()}
         for status in (model.status for model in self._models.all if not model.source.on_demand):
             if status.state is not EngineState.READY:
