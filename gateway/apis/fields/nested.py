@@ -44,6 +44,15 @@ def missing(name: str, reason: str) -> ValidationError:
     return ValidationError.from_exception_data("", [fault])
 
 
+def check_one_given(fields: Fields, first: str, second: str) -> None:
+    """Check that one of two fields is given. Raises `RequestError`."""
+    given = fields.model_fields_set & {first, second}
+    if not given:
+        raise RequestError(f"One of {first} and {second} should be given.", code=MISSING, param=first)
+    if len(given) > 1:
+        raise refusal(second, f"cannot be combined with {first}")
+
+
 def refusal(place: str, reason: str, code: str = INVALID) -> RequestError:
     """Return the error for one place in a request."""
     return RequestError(f"{place}: {reason}", code=code, param=place)

@@ -1,14 +1,15 @@
 """Fields of llama-server's `/embedding` requests, and a request as its handler needs it."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from typing_extensions import override
 
-from engine import RequestError
 from gateway.apis.answers.vectors import rescale
 from gateway.apis.fields.base import Fields, given
+from gateway.apis.fields.nested import check_one_given
 from gateway.apis.fields.sampling import MAX_INT
 from gateway.apis.llama_server.prompts import MixedForm, MixedPrompt, read_mixed_prompts
 from gateway.apis.openai.embeddings.call import EmbeddingCall
@@ -19,14 +20,10 @@ MAX_NORM = 100
 """Largest p of a norm. Further ones differ from the largest number by less than single precision shows."""
 
 
-def _inputs(value: object) -> tuple[MixedPrompt, ...]:
-    return read_mixed_prompts(value, limit=MAX_INPUTS)
-
-
 InputField = Annotated[
     tuple[MixedPrompt, ...],
     BeforeValidator(
-        _inputs,
+        partial(read_mixed_prompts, limit=MAX_INPUTS),
         json_schema_input_type=MixedForm
         | dict[str, Any]
         | Annotated[list[MixedForm | dict[str, Any]], Field(min_length=1, max_length=MAX_INPUTS)],
@@ -54,12 +51,7 @@ class NativeEmbeddingBody(Fields):
 
     @model_validator(mode="after")
     def _one(self) -> Self:
-        given = self.model_fields_set & {"input", "content"}
-        if not given:
-            message = "One of input and content should be given."
-            raise RequestError(message, code="missing_required_parameter", param="input")
-        if len(given) > 1:
-            raise RequestError("content: cannot be combined with input", code="invalid_value", param="content")
+        check_one_given(self, "input", "content")
         return self
 
 

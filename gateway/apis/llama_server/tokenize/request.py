@@ -4,8 +4,8 @@ from typing import Annotated, Self
 
 from pydantic import ConfigDict, Field, model_validator
 
-from engine import RequestError
 from gateway.apis.fields.base import Fields, given
+from gateway.apis.fields.nested import check_one_given
 from gateway.apis.fields.prompts import MAX_PROMPT_TOKENS
 from gateway.apis.fields.sampling import MAX_INT
 
@@ -28,12 +28,7 @@ class TokenizeBody(Fields):
 
     @model_validator(mode="after")
     def _one_text(self) -> Self:
-        given = self.model_fields_set & {"content", "prompt"}
-        if not given:
-            message = "One of content and prompt should be given."
-            raise RequestError(message, code="missing_required_parameter", param="content")
-        if len(given) > 1:
-            raise RequestError("prompt: cannot be combined with content", code="invalid_value", param="prompt")
+        check_one_given(self, "content", "prompt")
         return self
 
     @property

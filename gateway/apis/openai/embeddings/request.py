@@ -1,5 +1,6 @@
 """Fields of OpenAI's embedding requests."""
 
+from functools import partial
 from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
@@ -11,10 +12,6 @@ from gateway.apis.fields.sampling import MAX_INT
 MAX_INPUTS = 2048
 
 
-def _inputs(value: object) -> tuple[Prompt, ...]:
-    return read_prompts(value, limit=MAX_INPUTS)
-
-
 class EmbeddingBody(Fields):
     """The body of an embedding request."""
 
@@ -22,7 +19,7 @@ class EmbeddingBody(Fields):
     input: Annotated[
         tuple[Prompt, ...],
         BeforeValidator(
-            _inputs,
+            partial(read_prompts, limit=MAX_INPUTS),
             json_schema_input_type=PromptForm | Annotated[list[PromptForm], Field(min_length=1, max_length=MAX_INPUTS)],
         ),
     ]
