@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from engine import GenerationRequest
-from gateway.apis.anthropic.messages.request import CountBody, MessagesBody, PromptFields
+from gateway.apis.anthropic.messages.request import MessagesBody, PromptFields
 from gateway.apis.fields.base import unknown_fields
 from gateway.chat.rendering import encode_conversation
 
@@ -44,21 +44,17 @@ class MessageCall:
     """Options for the answer."""
 
 
-def prepare_count(body: CountBody) -> PromptCall:
+def prepare_count(body: PromptFields) -> PromptCall:
     """Return the conversation in a body. Raises `RequestError` if its fields contradict each other."""
-    return _prompt(body)
-
-
-def prepare_message(body: MessagesBody) -> MessageCall:
-    """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
-    options = MessageOptions(max_tokens=body.max_tokens, omits_thinking=body.omits_thinking)
-    return MessageCall(prompt=_prompt(body), request=body.request(), options=options)
-
-
-def _prompt(body: PromptFields) -> PromptCall:
     return PromptCall(
         model=body.model,
         conversation=encode_conversation(body.conversation()),
         names=body.engine_names,
         unknown=next(unknown_fields(body), None),
     )
+
+
+def prepare_message(body: MessagesBody) -> MessageCall:
+    """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
+    options = MessageOptions(max_tokens=body.max_tokens, omits_thinking=body.omits_thinking)
+    return MessageCall(prompt=prepare_count(body), request=body.request(), options=options)

@@ -24,7 +24,6 @@ from gateway.apis.anthropic.messages.tools import (
     choice_of,
     is_parallel,
     read_tools,
-    tools_of,
 )
 from gateway.apis.anthropic.messages.transcript import for_template
 from gateway.apis.fields.base import Fields
@@ -96,7 +95,7 @@ class PromptFields(RefusingFields):
 
     def conversation(self) -> Conversation:
         """Return the conversation. Raises `RequestError` if its fields contradict each other."""
-        tools, choice = tools_of(self.tools), choice_of(self.tool_choice)
+        tools, choice = tuple(tool.tool() for tool in self.tools), choice_of(self.tool_choice)
         check_tools(tools, choice, offered="tools", chosen="tool_choice")
         budget = self.thinking.budget_tokens if isinstance(self.thinking, EnabledThinking) else None
         if budget is not None and choice not in {"auto", "none"}:

@@ -1,6 +1,5 @@
 """Tools of Anthropic's requests, and the choice among them."""
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
@@ -105,8 +104,3 @@ def choice_of(choice: AnyToolChoice | None) -> ToolChoice:
 def is_parallel(choice: AnyToolChoice | None) -> bool:
     """Return True if an answer may have several calls."""
     return not (isinstance(choice, _Choice) and choice.disable_parallel_tool_use)
-
-
-def tools_of(tools: Sequence[ClientTool]) -> tuple[Tool, ...]:
-    """Return the tools for the chat template."""
-    return tuple(tool.tool() for tool in tools)
