@@ -4,9 +4,18 @@ import base64
 import math
 import struct
 
+from engine import RequestError
+
 MAX_SCALED = 32760
 """Largest number of a vector that is scaled to 16-bit integers."""
 _FLOAT_BYTES = 4
+
+
+def check_dimensions(dimensions: int | None, size: int) -> None:
+    """Check the size that a request asks for. Raises `RequestError` if the model's vectors are smaller."""
+    if dimensions is not None and dimensions > size:
+        message = f"dimensions: this model's embeddings have {size}"
+        raise RequestError(message, code="invalid_value", param="dimensions")
 
 
 def shorten(vector: bytes, dimensions: int) -> bytes:

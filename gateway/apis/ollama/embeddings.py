@@ -10,10 +10,9 @@ from engine import EmbeddingRequest, EmbeddingResult
 from gateway.apis.answers.pieces import HOLE, array, filled
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.answers.vectors import shorten, to_floats
+from gateway.apis.answers.vectors import check_dimensions, shorten, to_floats
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.fields.json_types import by_json, of_json
-from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.sampling import MAX_INT
 from gateway.apis.ollama.answer import nanoseconds
 from gateway.apis.ollama.names import resolve
@@ -120,8 +119,7 @@ class EmbeddingsEndpoints:
         asked, caller = call.prepared, call.caller
         served = await resolve(self._models, caller, asked.model, Task.EMBED, keep_alive=asked.keep_alive)
         loaded = anyio.current_time()
-        if asked.dimensions is not None and asked.dimensions > served.loaded.embedding_size:
-            raise refusal("dimensions", f"this model's embeddings have {served.loaded.embedding_size}")
+        check_dimensions(asked.dimensions, served.loaded.embedding_size)
         if not asked.request.inputs:
             return EmbeddingResult((), ()), loaded
         return await served.embed(caller, asked.request.replaced(id=caller.request_id)), loaded

@@ -6,7 +6,7 @@ from engine import EmbeddingInput, EmbeddingRequest, EmbeddingResult
 from gateway.apis.answers.pieces import array
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.answers.vectors import to_floats
+from gateway.apis.answers.vectors import check_dimensions, to_floats
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.llama_server.embeddings.request import (
     NativeEmbeddingBody,
@@ -18,7 +18,6 @@ from gateway.apis.llama_server.prompts import MixedPrompt
 from gateway.apis.llama_server.tokens import PromptReader
 from gateway.apis.openai.embeddings.answer import Embeddings, embeddings
 from gateway.apis.openai.embeddings.call import EmbeddingCall
-from gateway.apis.openai.embeddings.endpoint import check_dimensions
 from gateway.serving.models import Models
 from gateway.serving.served import Served, Task
 
@@ -61,7 +60,7 @@ class NativeEmbeddingsEndpoints:
             encoding=asked.encoding,
             norm=asked.norm,
         )
-        check_dimensions(shaped, served)
+        check_dimensions(asked.dimensions, served.loaded.embedding_size)
         return served, shaped, await served.embed(caller, request, {"input": field})
 
 

@@ -1,13 +1,13 @@
 """Endpoint of OpenAI's embeddings: `/v1/embeddings`."""
 
-from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
+from gateway.apis.answers.vectors import check_dimensions
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.embeddings.answer import Embeddings, embeddings
 from gateway.apis.openai.embeddings.call import EmbeddingCall, prepare_embedding
 from gateway.apis.openai.embeddings.request import EmbeddingBody
 from gateway.serving.models import Models
-from gateway.serving.served import Served, Task
+from gateway.serving.served import Task
 
 
 class EmbeddingsEndpoints:
@@ -20,16 +20,9 @@ class EmbeddingsEndpoints:
         """Return one embedding per input, in order."""
         asked = call.prepared
         served = await self._models.resolve(call.caller, asked.model, Task.EMBED)
-        check_dimensions(asked, served)
+        check_dimensions(asked.dimensions, served.loaded.embedding_size)
         result = await served.embed(call.caller, asked.request.replaced(id=call.caller.request_id))
         return await JsonReply.in_pieces(embeddings(served.name, asked, result))
-
-
-def check_dimensions(asked: EmbeddingCall, served: Served) -> None:
-    """Check the requested size of the vectors. Raises `RequestError` if those of the model are smaller."""
-    if asked.dimensions is not None and asked.dimensions > served.loaded.embedding_size:
-        message = f"dimensions: this model's embeddings have {served.loaded.embedding_size}"
-        raise RequestError(message, code="invalid_value", param="dimensions")
 
 
 def embeddings_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
