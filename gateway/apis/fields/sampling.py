@@ -256,6 +256,16 @@ class SamplingFields(Fields):
         )
 
 
+def cut_at_the_end(request: GenerationRequest, limit: int | None) -> GenerationRequest:
+    """Return a request whose answer has at most `limit` tokens, or fewer where its slot ends earlier.
+
+    A negative limit is none. Without one, the operator's applies.
+    """
+    if limit is not None and limit < 0:
+        limit = MAX_INT
+    return request.replaced(max_tokens=0 if limit == 0 else None, default_max_tokens=limit)
+
+
 class ReportFields(Fields):
     """Options for extra fields of an answer, shared by the endpoints that have such fields."""
 

@@ -9,7 +9,7 @@ from engine import GenerationRequest, Infill, Prompt
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.refusing import RefusingFields
-from gateway.apis.fields.sampling import MAX_LOGPROBS
+from gateway.apis.fields.sampling import MAX_LOGPROBS, cut_at_the_end
 from gateway.apis.fields.tools import check_tools
 from gateway.apis.ollama.messages import MessagesField, ToolsField, for_template, no_images, tools_of
 from gateway.apis.ollama.options import (
@@ -47,11 +47,9 @@ class GenerationFields(ModelFields):
 
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id and a prompt."""
-        request = self.options.sampling().generation()
+        request = cut_at_the_end(self.options.sampling().generation(), self.options.max_tokens)
         return request.replaced(
             given=request.given & self.options.given,
-            max_tokens=0 if self.options.max_tokens == 0 else None,
-            default_max_tokens=self.options.max_tokens,
             stream=self.stream,
             logprobs=self.top_logprobs if self.logprobs else None,
         )

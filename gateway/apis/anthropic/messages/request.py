@@ -30,7 +30,7 @@ from gateway.apis.fields.base import Fields
 from gateway.apis.fields.constraints import Schema, json_schema
 from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.refusing import RefusingFields
-from gateway.apis.fields.sampling import MAX_INT, MAX_STOPS, SamplingFields, StopForm
+from gateway.apis.fields.sampling import MAX_INT, MAX_STOPS, SamplingFields, StopForm, cut_at_the_end
 from gateway.apis.fields.tools import check_tools
 from gateway.chat.conversation import Conversation
 from gateway.chat.template_variables import TemplateKwargs, template_variables
@@ -157,10 +157,8 @@ class MessagesBody(SamplingFields, PromptFields):
 
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id and a prompt."""
-        request = self.generation()
+        request = cut_at_the_end(self.generation(), self.max_tokens)
         return request.replaced(
-            max_tokens=None if self.max_tokens else 0,
-            default_max_tokens=self.max_tokens,
             stream=self.stream,
             stop=(*request.stop, *self.stop_sequences),
             given=request.given | {"stop"} if "stop_sequences" in self.model_fields_set else request.given,

@@ -9,7 +9,14 @@ from engine import GenerationRequest, Sampling
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.prompts import MAX_CHOICES, bounded_choices
-from gateway.apis.fields.sampling import MAX_BIASES, MAX_INT, MIN_REPEAT_PENALTY, SamplerName, SamplingFields
+from gateway.apis.fields.sampling import (
+    MAX_BIASES,
+    MAX_INT,
+    MIN_REPEAT_PENALTY,
+    SamplerName,
+    SamplingFields,
+    cut_at_the_end,
+)
 from gateway.apis.fields.stream import StreamOptions
 from gateway.apis.llama_server.completion.samplers import SamplerForms, read_samplers
 from gateway.apis.llama_server.generation_settings import BAN
@@ -172,10 +179,8 @@ class NativeCompletionBody(NativeSamplingFields, GrammarFields):
 
         A limit beyond the end of the slot is cut, as in llama-server.
         """
-        return self.generation().replaced(
+        return cut_at_the_end(self.generation(), self.limit).replaced(
             n=self.n_cmpl or self.n or 1,
-            max_tokens=0 if self.limit == 0 else None,
-            default_max_tokens=MAX_INT if self.limit == -1 else self.limit,
             stream=self.stream,
             grammar=self.constraint(),
             logprobs=self.probs or None,

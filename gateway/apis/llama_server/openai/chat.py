@@ -11,11 +11,12 @@ from engine import GenerationRequest, PromptText, TokenRun
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import Call
 from gateway.apis.fields.nested import refusal
+from gateway.apis.fields.sampling import cut_at_the_end
 from gateway.apis.llama_server.completion.answer import NativeCompletion
 from gateway.apis.llama_server.completion.call import NativeOptions
 from gateway.apis.llama_server.completion.completion import NativeHead, completion
 from gateway.apis.llama_server.generation_settings import generation_settings
-from gateway.apis.llama_server.openai.limits import LimitFields, cut_at_the_end
+from gateway.apis.llama_server.openai.limits import LimitFields
 from gateway.apis.openai.chat.answer import ChatCompletion
 from gateway.apis.openai.chat.call import ChatCall, prepare_chat
 from gateway.apis.openai.chat.endpoint import ChatEndpoints

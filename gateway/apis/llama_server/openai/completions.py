@@ -6,8 +6,8 @@ from pydantic import Field
 from typing_extensions import override
 
 from engine import GenerationRequest
-from gateway.apis.fields.sampling import MAX_INT
-from gateway.apis.llama_server.openai.limits import LimitFields, cut_at_the_end
+from gateway.apis.fields.sampling import MAX_INT, cut_at_the_end
+from gateway.apis.llama_server.openai.limits import LimitFields
 from gateway.apis.openai.completions.call import CompletionCall, prepare_completion
 from gateway.apis.openai.completions.request import CompletionBody
 
