@@ -17,7 +17,7 @@ class InputTokens(JsonObject):
 
 async def count_tokens(
     engine: Engine, prompt: TextPrompt, client: str, field: str, sent: Callable[[], None] = lambda: None
-) -> InputTokens:
+) -> int:
     """Return the token count of a rendered prompt, the same as in `usage`.
 
     Waits for the engine, where clients take turns, and calls `sent` once it has the prompt. Raises the errors of
@@ -30,4 +30,4 @@ async def count_tokens(
 
     with naming_text(field):
         await engine.tokenize([prompt], special=True, begin=True, take=take, client=client, sent=sent)
-    return {"object": "response.input_tokens", "input_tokens": sum(counts)}
+    return sum(counts)

@@ -53,7 +53,7 @@ class MessagesEndpoints:
         served = await self._models.resolve(caller, asked.model)
         prompt = await served.prompts.prompt(caller, asked.conversation, asked.names)
         count = await count_tokens(served.engine, prompt.text, caller.client, "messages", caller.release_body)
-        return JsonReply({"input_tokens": count["input_tokens"]})
+        return JsonReply({"input_tokens": count})
 
 
 def check_unknown(call: Call[PromptCall] | Call[MessageCall], asked: PromptCall) -> None:

@@ -58,7 +58,7 @@ class ChatEndpoints:
         served = await self._models.resolve(caller, chat.model)
         prompt = await served.prompts.prompt(caller, chat.conversation, chat.names)
         count = await count_tokens(served.engine, prompt.text, caller.client, "messages", caller.release_body)
-        return JsonReply(count)
+        return JsonReply({"object": "response.input_tokens", "input_tokens": count})
 
 
 def chat_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

@@ -92,7 +92,7 @@ class ResponsesEndpoints:
         _, prompt = await self._read(call.caller, call.prepared, served, history)
         caller = call.caller
         count = await count_tokens(served.engine, prompt.text, caller.client, "input", caller.release_body)
-        return JsonReply(count)
+        return JsonReply({"object": "response.input_tokens", "input_tokens": count})
 
     async def _read(
         self, caller: Caller, asked: ResponseCall, served: Served, history: Sequence[EncodedItem]

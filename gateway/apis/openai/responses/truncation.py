@@ -44,8 +44,7 @@ class PromptRoom:
             return True
         if characters > limit * _CHARACTERS_PER_TOKEN:
             return False
-        count = await count_tokens(self.engine, prompt.text, self.client, "input")
-        return count["input_tokens"] <= limit
+        return await count_tokens(self.engine, prompt.text, self.client, "input") <= limit
 
 
 async def truncated(whole: ChatPrompt, items: Sequence[EncodedItem], render: Render, room: PromptRoom) -> ChatPrompt:
