@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine import TokenRun, all_plain
+from engine import TextPrompt, TokenRun
 from gateway.apis.llama_server.prompts import MixedPrompt
 from gateway.middleware.caller import Caller
 from gateway.serving.field_names import naming_text
@@ -49,12 +49,11 @@ class PromptReader:
                     pieces.append(await self._engine.detokenize(part, special=True, client=self._client))
         return ids, b"".join(pieces).decode(errors="replace")
 
-    async def texts(self, texts: Sequence[str], *, begin: bool, plain: bool = False) -> TextTokens:
-        """Return the tokens of texts. Names of control tokens are parsed unless they are `plain`."""
+    async def texts(self, texts: Sequence[TextPrompt], *, begin: bool) -> TextTokens:
+        """Return the tokens of texts. Names of control tokens are parsed where they are not plain."""
         found = TextTokens([[] for _ in texts], [[] for _ in texts])
-        asked = [all_plain(text) if plain else text for text in texts]
         with naming_text(self._field):
             await self._engine.tokenize(
-                asked, special=True, begin=begin, take=found.take, pieces=True, client=self._client
+                texts, special=True, begin=begin, take=found.take, pieces=True, client=self._client
             )
         return found

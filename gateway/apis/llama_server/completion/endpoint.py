@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from engine import GenerationRequest
+from engine import GenerationRequest, all_plain
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.llama_server.completion.answer import NativeAnswers, NativeCompletion, NativePart
@@ -76,7 +76,7 @@ async def with_biases(served: Served, caller: Caller, call: NativeCompletionCall
     if not call.biased_texts:
         return call.request
     reader = PromptReader(served, caller, "logit_bias")
-    texts = await reader.texts([text for text, _ in call.biased_texts], begin=False, plain=True)
+    texts = await reader.texts([all_plain(text) for text, _ in call.biased_texts], begin=False)
     pairs = zip(texts.ids, call.biased_texts, strict=True)
     biases = tuple((token, bias) for ids, (_, bias) in pairs for token in ids)
     sampling = call.request.sampling

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import chain
 
+from engine import all_plain
 from gateway.apis.llama_server.infill.request import InfillCall
 from gateway.apis.llama_server.tokens import PromptReader
 from gateway.middleware.errors import NO_RETRY, Problem, RefusedError
@@ -78,6 +79,6 @@ async def infill_texts(reader: PromptReader, call: InfillCall, *, named: bool) -
     headings = [f"{name}\n" if named else _SNIPPET for name, _ in call.extra]
     parts = [_PROJECT, _FILE, call.prefix, call.prompt, call.suffix, *headings, *(text for _, text in call.extra)]
     begin = (await reader.texts([""], begin=True)).ids[0]
-    project, file, prefix, prompt, suffix, *extra = (await reader.texts(parts, begin=False, plain=True)).ids
+    project, file, prefix, prompt, suffix, *extra = (await reader.texts(list(map(all_plain, parts)), begin=False)).ids
     pairs = list(zip(extra[: len(headings)], extra[len(headings) :], strict=True))
     return Texts(begin=begin, project=project, file=file, prefix=prefix, prompt=prompt, suffix=suffix, extra=pairs)

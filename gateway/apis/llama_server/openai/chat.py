@@ -7,7 +7,7 @@ from typing import NotRequired
 from pydantic import Field
 from typing_extensions import TypedDict, override
 
-from engine import GenerationRequest, PromptText, TokenRun
+from engine import GenerationRequest, PromptText
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import Call
 from gateway.apis.fields.nested import refusal
@@ -17,6 +17,7 @@ from gateway.apis.llama_server.completion.call import NativeOptions
 from gateway.apis.llama_server.completion.completion import NativeHead, completion
 from gateway.apis.llama_server.generation_settings import generation_settings
 from gateway.apis.llama_server.openai.limits import LimitFields
+from gateway.apis.llama_server.tokens import PromptReader
 from gateway.apis.openai.chat.answer import ChatCompletion
 from gateway.apis.openai.chat.call import ChatCall, prepare_chat
 from gateway.apis.openai.chat.endpoint import ChatEndpoints
@@ -102,13 +103,8 @@ class LlamaChatEndpoints(ChatEndpoints):
     async def _more(
         self, served: Served, caller: Caller, request: GenerationRequest, answer: GenerationResult
     ) -> Mapping[str, object]:
-        pieces: list[bytes] = []
-
-        def take(tokens: TokenRun) -> None:
-            pieces.extend(tokens.pieces)
-
         texts = [prompt for prompt in request.prompts if isinstance(prompt, str | PromptText)]
-        await served.engine.tokenize(texts, special=True, begin=True, take=take, pieces=True, client=caller.client)
+        (pieces,) = (await PromptReader(served, caller, "messages").texts(texts, begin=True)).pieces
         model = served.loaded
         head = NativeHead(
             model=served.name,
