@@ -28,8 +28,8 @@ MODEL_PARAMETER: Described = {"name": "model", "in": "query", "schema": {"type":
 """Query parameter with the name of a model."""
 EVENTS = "text/event-stream"
 """Media type of server-sent events."""
-NO_SUCH_MODEL = frozenset({404})
-"""Refusals of an endpoint that takes the name of a model."""
+NOT_FOUND = frozenset({404})
+"""Refusals of an endpoint that takes the name or the id of something."""
 QUEUED = frozenset({404, 429})
 """Refusals of an endpoint that queues requests for a model."""
 

@@ -3,7 +3,7 @@
 from engine import text_of
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import NOT_FOUND, AnyEndpoint, Call, Endpoint
 from gateway.apis.llama_server.openai.chat import LlamaChatBody, prepare_llama_chat
 from gateway.apis.openai.chat.call import ChatCall
 from gateway.serving.models import Models
@@ -40,6 +40,6 @@ def apply_template_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=prepare_llama_chat,
         handler=ApplyTemplateEndpoints(models).apply,
         answer=Prompt,
-        refusals=NO_SUCH_MODEL,
+        refusals=NOT_FOUND,
     )
     return (apply,)

@@ -6,7 +6,7 @@ from pydantic import Field, RootModel, field_validator
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call, Endpoint
+from gateway.apis.endpoint import MODEL_PARAMETER, NOT_FOUND, AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.fields.sampling import MAX_ADAPTERS, AdapterScale, each_once
 from gateway.serving.model import Model
 from gateway.serving.models import Models
@@ -81,7 +81,7 @@ def lora_adapters_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.list,
         answer=list[LoraAdapter],
         query=(MODEL_PARAMETER,),
-        refusals=NO_SUCH_MODEL,
+        refusals=NOT_FOUND,
     )
     change = Endpoint(
         method="POST",
@@ -93,6 +93,6 @@ def lora_adapters_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         handler=endpoints.change,
         answer=ScalesChanged,
         query=(MODEL_PARAMETER,),
-        refusals=NO_SUCH_MODEL,
+        refusals=NOT_FOUND,
     )
     return every, change

@@ -6,7 +6,7 @@ from engine import RequestError
 from gateway.apis.answers.model_status import ModelStatus, model_status
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject, Timestamp
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call, Endpoint
+from gateway.apis.endpoint import NOT_FOUND, AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.serving.model import Model
 from gateway.serving.models import Models
@@ -114,7 +114,7 @@ def router_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=prepare_name,
         handler=endpoints.load,
         answer=Ordered,
-        refusals=NO_SUCH_MODEL,
+        refusals=NOT_FOUND,
     )
     unload = Endpoint(
         method="POST",
@@ -125,6 +125,6 @@ def router_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=prepare_name,
         handler=endpoints.unload,
         answer=Ordered,
-        refusals=NO_SUCH_MODEL,
+        refusals=NOT_FOUND,
     )
     return listed, load, unload

@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call, Endpoint
+from gateway.apis.endpoint import MODEL_PARAMETER, NOT_FOUND, AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.apis.llama_server.completion.request import NativeCompletionBody
 from gateway.apis.llama_server.generation_settings import GenerationSettings, generation_settings
@@ -132,7 +132,7 @@ def props_endpoints(models: Models, options: RouteOptions, *, metrics: bool) -> 
         handler=endpoints.get,
         answer=Props,
         query=(MODEL_PARAMETER,),
-        refusals=NO_SUCH_MODEL,
+        refusals=NOT_FOUND,
     )
     change = Endpoint(
         method="POST",

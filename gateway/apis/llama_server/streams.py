@@ -8,7 +8,7 @@ from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
 from gateway.apis.answers.text_reply import TextReply
-from gateway.apis.endpoint import AnyEndpoint, BodilessEndpoint, Call, Described, Endpoint
+from gateway.apis.endpoint import NOT_FOUND, AnyEndpoint, BodilessEndpoint, Call, Described, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.whole_numbers import whole_number
 from gateway.middleware.errors import Problem, RefusedError
@@ -100,7 +100,7 @@ def streams_endpoints(streams: ResumableStreams) -> tuple[AnyEndpoint, ...]:
         answer=str,
         media=("text/event-stream", "application/x-ndjson"),
         query=(_NAME, _FROM),
-        refusals=frozenset({404}),
+        refusals=NOT_FOUND,
     )
     end: BodilessEndpoint[str] = BodilessEndpoint(
         method="DELETE",

@@ -10,7 +10,7 @@ from pydantic import Field
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject
 from gateway.apis.answers.text_reply import TextReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call, Endpoint
+from gateway.apis.endpoint import NOT_FOUND, AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.apis.ollama.description import ListedModel, RunningModel, ShownModel, listed, running, shown
 from gateway.residency.gguf import bytes_of, read_header
@@ -125,7 +125,7 @@ def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=prepare_show,
         handler=endpoints.show,
         answer=ShownModel,
-        refusals=NO_SUCH_MODEL,
+        refusals=NOT_FOUND,
     )
     return tags, ps, show, *_server_endpoints(endpoints)
 

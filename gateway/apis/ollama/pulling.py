@@ -12,7 +12,7 @@ from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
 from gateway.apis.answers.text_reply import TextReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, QUEUED, AnyEndpoint, Call, Endpoint
+from gateway.apis.endpoint import NOT_FOUND, QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.nested import refusal
 from gateway.apis.ollama.errors import OllamaError
@@ -230,6 +230,6 @@ def pulling_endpoints(models: Models, pulls: Pulls | None) -> tuple[AnyEndpoint,
         handler=endpoints.delete,
         answer=str,
         media=("text/plain",),
-        refusals=NO_SUCH_MODEL,
+        refusals=NOT_FOUND,
     )
     return pull, delete

@@ -8,7 +8,7 @@ from typing import Any
 from engine import RequestError, SlotAction
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Time
-from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, Call, Described, Endpoint
+from gateway.apis.endpoint import MODEL_PARAMETER, NOT_FOUND, AnyEndpoint, Call, Described, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.whole_numbers import whole_number
 from gateway.apis.llama_server.options import NOT_ALLOWED, RouteOptions, refused
@@ -147,6 +147,6 @@ def slot_actions_endpoints(models: Models, options: RouteOptions) -> tuple[AnyEn
         answer=_ANSWER,
         optional_body=True,
         query=(_ACTION, MODEL_PARAMETER),
-        refusals=NO_SUCH_MODEL | NOT_ALLOWED,
+        refusals=NOT_FOUND | NOT_ALLOWED,
     )
     return (act,)

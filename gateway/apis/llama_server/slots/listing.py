@@ -6,7 +6,7 @@ from typing import Literal, TypeAlias
 from engine import QueuedRequest, SlotInfo, Unavailable
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject, Time
-from gateway.apis.endpoint import MODEL_PARAMETER, NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call, Described
+from gateway.apis.endpoint import MODEL_PARAMETER, NOT_FOUND, AnyEndpoint, BodilessEndpoint, Call, Described
 from gateway.apis.llama_server.options import NOT_ALLOWED, RouteOptions, refused
 from gateway.serving.models import Models
 from gateway.serving.served import Served
@@ -114,7 +114,7 @@ def slots_endpoints(models: Models, options: RouteOptions) -> tuple[AnyEndpoint,
         handler=endpoints.list,
         answer=list[Slot],
         query=(MODEL_PARAMETER, _FAIL_PARAMETER),
-        refusals=NO_SUCH_MODEL | NOT_ALLOWED,
+        refusals=NOT_FOUND | NOT_ALLOWED,
     )
     queue = BodilessEndpoint(
         method="GET",
@@ -124,6 +124,6 @@ def slots_endpoints(models: Models, options: RouteOptions) -> tuple[AnyEndpoint,
         handler=endpoints.queue,
         answer=QueueList,
         query=(MODEL_PARAMETER,),
-        refusals=NO_SUCH_MODEL | NOT_ALLOWED,
+        refusals=NOT_FOUND | NOT_ALLOWED,
     )
     return slots, queue

@@ -3,7 +3,7 @@
 from typing import Any, cast
 
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import AnyEndpoint, BodilessEndpoint, Call, Endpoint
+from gateway.apis.endpoint import NOT_FOUND, AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.openai.conversations.answer import Conversation, DeletedConversation
 from gateway.apis.openai.conversations.request import (
     PLACE,
@@ -29,9 +29,6 @@ from gateway.apis.openai.responses.store.pages import (
     read_page,
 )
 from gateway.apis.openai.responses.store.store import ResponseStore
-
-_NOT_STORED = frozenset({404})
-"""Refusals of an endpoint that takes the id of a conversation."""
 
 
 class ConversationsEndpoints:
@@ -123,7 +120,7 @@ def _whole(endpoints: ConversationsEndpoints) -> tuple[AnyEndpoint, ...]:
             summary="Get a conversation without its items.",
             handler=endpoints.get,
             answer=Conversation,
-            refusals=_NOT_STORED,
+            refusals=NOT_FOUND,
         ),
         Endpoint(
             method="POST",
@@ -134,7 +131,7 @@ def _whole(endpoints: ConversationsEndpoints) -> tuple[AnyEndpoint, ...]:
             prepare=prepare_metadata,
             handler=endpoints.update,
             answer=Conversation,
-            refusals=_NOT_STORED,
+            refusals=NOT_FOUND,
         ),
         BodilessEndpoint(
             method="DELETE",
@@ -143,7 +140,7 @@ def _whole(endpoints: ConversationsEndpoints) -> tuple[AnyEndpoint, ...]:
             summary="Delete a conversation with its items. Stored responses keep theirs.",
             handler=endpoints.delete,
             answer=DeletedConversation,
-            refusals=_NOT_STORED,
+            refusals=NOT_FOUND,
         ),
     )
 
@@ -160,7 +157,7 @@ def _items(endpoints: ConversationsEndpoints) -> tuple[AnyEndpoint, ...]:
             handler=endpoints.add,
             answer=ItemList,
             query=(INCLUDE_PARAMETER,),
-            refusals=_NOT_STORED,
+            refusals=NOT_FOUND,
         ),
         BodilessEndpoint(
             method="GET",
@@ -170,7 +167,7 @@ def _items(endpoints: ConversationsEndpoints) -> tuple[AnyEndpoint, ...]:
             handler=endpoints.page,
             answer=ItemList,
             query=PAGE_PARAMETERS,
-            refusals=_NOT_STORED,
+            refusals=NOT_FOUND,
         ),
         BodilessEndpoint(
             method="GET",
@@ -180,7 +177,7 @@ def _items(endpoints: ConversationsEndpoints) -> tuple[AnyEndpoint, ...]:
             handler=endpoints.item,
             answer=cast("type[Item]", Item),
             query=(INCLUDE_PARAMETER,),
-            refusals=_NOT_STORED,
+            refusals=NOT_FOUND,
         ),
         BodilessEndpoint(
             method="DELETE",
@@ -189,6 +186,6 @@ def _items(endpoints: ConversationsEndpoints) -> tuple[AnyEndpoint, ...]:
             summary="Remove an item from a conversation.",
             handler=endpoints.remove,
             answer=Conversation,
-            refusals=_NOT_STORED,
+            refusals=NOT_FOUND,
         ),
     )

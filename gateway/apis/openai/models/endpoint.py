@@ -1,7 +1,7 @@
 """Endpoints of OpenAI's list of models: `/v1/models`."""
 
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import NO_SUCH_MODEL, AnyEndpoint, BodilessEndpoint, Call
+from gateway.apis.endpoint import NOT_FOUND, AnyEndpoint, BodilessEndpoint, Call
 from gateway.apis.openai.models.answer import Model, ModelList, model, model_list
 from gateway.serving.models import Models
 
@@ -44,7 +44,7 @@ def models_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         summary="Get a model by any name that requests may use.",
         handler=endpoints.get,
         answer=Model,
-        refusals=NO_SUCH_MODEL | _OVERLOADED,
+        refusals=NOT_FOUND | _OVERLOADED,
         shared=True,
     )
     return every, one

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from engine import RequestError
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import AnyEndpoint, BodilessEndpoint, Call, Described
+from gateway.apis.endpoint import NOT_FOUND, AnyEndpoint, BodilessEndpoint, Call, Described
 from gateway.apis.fields.nested import refusal
 from gateway.apis.openai.responses.answer import Deleted, ItemList, Response
 from gateway.apis.openai.responses.background import BackgroundResponses
@@ -18,9 +18,6 @@ from gateway.apis.openai.responses.store.pages import (
     read_page,
 )
 from gateway.apis.openai.responses.store.store import ResponseStore, not_found
-
-_NOT_STORED = frozenset({404})
-"""Refusals of an endpoint that takes the id of a response."""
 
 _STREAM_PARAMETER: Described = {
     "name": "stream",
@@ -101,7 +98,7 @@ def stored_responses_endpoints(store: ResponseStore, background: BackgroundRespo
             handler=endpoints.get,
             answer=Response,
             query=(_STREAM_PARAMETER, INCLUDE_PARAMETER),
-            refusals=_NOT_STORED,
+            refusals=NOT_FOUND,
         ),
         BodilessEndpoint(
             method="DELETE",
@@ -110,7 +107,7 @@ def stored_responses_endpoints(store: ResponseStore, background: BackgroundRespo
             summary="Delete a response. A running one is cancelled first.",
             handler=endpoints.delete,
             answer=Deleted,
-            refusals=_NOT_STORED,
+            refusals=NOT_FOUND,
         ),
         BodilessEndpoint(
             method="POST",
@@ -119,7 +116,7 @@ def stored_responses_endpoints(store: ResponseStore, background: BackgroundRespo
             summary="Cancel a response that runs in the background.",
             handler=endpoints.cancel,
             answer=Response,
-            refusals=_NOT_STORED,
+            refusals=NOT_FOUND,
         ),
         BodilessEndpoint(
             method="GET",
@@ -129,6 +126,6 @@ def stored_responses_endpoints(store: ResponseStore, background: BackgroundRespo
             handler=endpoints.list_inputs,
             answer=ItemList,
             query=PAGE_PARAMETERS,
-            refusals=_NOT_STORED,
+            refusals=NOT_FOUND,
         ),
     )
