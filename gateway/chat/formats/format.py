@@ -138,7 +138,7 @@ class TaggedFormat(Format):
 
     @override
     def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:
-        if not tools and self.reasoning_tags is None:
+        if not (tools or self.marks or self.reasoning_tags):
             return TextParser()
         known = {tool.name: tool for tool in tools}
         reader = partial(

@@ -237,6 +237,12 @@ def test_without_tools_an_answer_has_no_marks(family: str, text: str) -> None:
     assert parse(choose(TEMPLATES[family]), [text], tools=()) == [ContentDelta("Yes.")]
 
 
+def test_an_answer_has_no_marks_where_the_template_has_no_reasoning() -> None:
+    bare = choose(TEMPLATES["cohere"].replace("<|END_THINKING|>", ""))
+    assert bare.reasoning_tags is None
+    assert parse(bare, ["<|START_RESPONSE|>Yes.<|END_RESPONSE|>"], tools=()) == [ContentDelta("Yes.")]
+
+
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_deep_nesting_raises_no_exception(family: str) -> None:
     case = next(case for case in CASES if case.family == family and case.deltas and "call" in case.name)
