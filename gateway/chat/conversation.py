@@ -138,22 +138,25 @@ class ChatModel:
             RequestError: if the template refuses the messages, with the template's own message; and if the
                 conversation combines settings that exclude each other.
         """
-        template, tools = self._template(conversation)
-        return template.prompt(conversation, tools, self._plain_names(conversation))
+        shown = _shown(conversation)
+        return self._template(shown).prompt(shown, self._plain_names(shown))
 
     def text(self, conversation: Conversation) -> TextPrompt:
         """Return only the text of a prompt, as `prompt` does."""
-        template, tools = self._template(conversation)
-        return template.text(conversation, tools, self._plain_names(conversation))
+        shown = _shown(conversation)
+        return self._template(shown).text(shown, self._plain_names(shown))
 
-    def _template(self, conversation: Conversation) -> "tuple[_TemplateFormat, Sequence[Tool]]":
-        """Return the template for a conversation, and the tools that it shows."""
-        offered = () if conversation.tool_choice == "none" else conversation.tools
-        return (self._with_tools if offered else self._plain), offered
+    def _template(self, conversation: Conversation) -> "_TemplateFormat":
+        return self._with_tools if conversation.tools else self._plain
 
     def _plain_names(self, conversation: Conversation) -> ControlNames:
         parsed = self._parse_special if conversation.parse_special is None else conversation.parse_special
         return ControlNames(()) if parsed else self._names
+
+
+def _shown(conversation: Conversation) -> Conversation:
+    """Return a conversation with the tools that the model sees."""
+    return replace(conversation, tools=()) if conversation.tool_choice == "none" else conversation
 
 
 class _TemplateFormat:
@@ -180,22 +183,21 @@ class _TemplateFormat:
         self._key = recognize(source)
         self._format = create(self._key, special_tokens)
 
-    def prompt(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> ChatPrompt:
+    def prompt(self, conversation: Conversation, names: ControlNames) -> ChatPrompt:
         """Return the prompt of a conversation, as `ChatModel.prompt` does.
 
         Args:
-            conversation: the conversation to render.
-            tools: the tools that the prompt shows to the model.
+            conversation: the conversation to render, with the tools that the prompt shows to the model.
             names: the names that are plain in the client's texts.
 
         Raises:
             RequestError: as in `ChatModel.prompt`.
         """
-        text = self.text(conversation, tools, names)
+        text, tools = self.text(conversation, names), conversation.tools
         thinking = bool(self._reasoning_to_continue(conversation)) or self._format.opens_thinking(text_of(text))
         return ChatPrompt(
             text,
-            self._grammar(conversation, tools, thinking=thinking),
+            self._grammar(conversation, thinking=thinking),
             self._format.show_special,
             ParserKey(
                 format=self._key,
@@ -205,41 +207,46 @@ class _TemplateFormat:
                 custom=tuple(tool.name for tool in tools if tool.custom),
                 inline=conversation.reasoning_inline,
             ),
-            self._reasoning(conversation, thinking=thinking),
+            self._limit.reasoning(
+                self._format,
+                conversation.reasoning_budget,
+                conversation.reasoning_message,
+                opened=thinking,
+                controlled=conversation.reasoning_control,
+            ),
         )
 
-    def text(self, conversation: Conversation, tools: Sequence[Tool], names: ControlNames) -> TextPrompt:
+    def text(self, conversation: Conversation, names: ControlNames) -> TextPrompt:
         """Return only the text of a prompt, as `prompt` does."""
         survey = Survey(names)
         try:
             conversation.changed(survey.read)
             mask = survey.mask(self._template.source)
-            return self._masked(conversation, tools, mask) if mask else self._text(conversation, tools)
+            return self._masked(conversation, mask) if mask else self._text(conversation)
         except RecursionError as error:
             message = "The messages are nested too deeply."
             raise RequestError(message, code="invalid_value", param="messages") from error
 
-    def _masked(self, conversation: Conversation, tools: Sequence[Tool], mask: Mask) -> TextPrompt:
-        masked = conversation.changed(mask.hide)
+    def _masked(self, conversation: Conversation, mask: Mask) -> TextPrompt:
         try:
-            return mask.reveal(self._text(masked, masked.tools if tools else ()))
+            return mask.reveal(self._text(conversation.changed(mask.hide)))
         except RequestError as error:
             raise RequestError(text_of(mask.reveal(error.message)), code=error.code, param=error.param) from error
 
-    def _text(self, conversation: Conversation, tools: Sequence[Tool]) -> str:
+    def _text(self, conversation: Conversation) -> str:
         if conversation.continue_final:
-            return self._continued(conversation, tools)
-        return self._render(conversation, tools, conversation.messages, opened=conversation.open_answer)
+            return self._continued(conversation)
+        return self._render(conversation, conversation.messages, opened=conversation.open_answer)
 
-    def _continued(self, conversation: Conversation, tools: Sequence[Tool]) -> str:
+    def _continued(self, conversation: Conversation) -> str:
         *before, last = conversation.messages
         reasoning = self._reasoning_to_continue(conversation)
         end = {"reasoning_content": reasoning + _CUT} if reasoning else {"content": (last["content"] or "") + _CUT}
-        text, cut, _ = self._render(conversation, tools, [*before, {**last, **end}], opened=False).rpartition(_CUT)
+        text, cut, _ = self._render(conversation, [*before, {**last, **end}], opened=False).rpartition(_CUT)
         if cut:
             return text
         if reasoning and (tags := self._format.reasoning_tags):  # many templates hide reasoning, so that it is added
-            begun = self._render(conversation, tools, before, opened=True)
+            begun = self._render(conversation, before, opened=True)
             return opened_reasoning(begun, self._format, tags) + reasoning
         message = "The chat template does not show the last message, so that it cannot be continued."
         raise RequestError(message, code="chat_template_refused", param="messages")
@@ -249,13 +256,11 @@ class _TemplateFormat:
             return ""
         return reasoning_to_continue(conversation.messages[-1], self._format)
 
-    def _render(
-        self, conversation: Conversation, tools: Sequence[Tool], messages: Sequence[TemplateMessage], *, opened: bool
-    ) -> str:
+    def _render(self, conversation: Conversation, messages: Sequence[TemplateMessage], *, opened: bool) -> str:
         shown = messages if self._capabilities.calls else self._format.text_calls.render(messages)
-        if (instructions := self._format.instructions(tools)) is not None:
+        if (instructions := self._format.instructions(conversation.tools)) is not None:
             shown = self._capabilities.add_instructions(shown, instructions)
-        described = self._capabilities.describe(tools)
+        described = self._capabilities.describe(conversation.tools)
         return self._template.render(
             {
                 "functions": to_json(described, indent=2) if described else "",  # Firefunction's name for them
@@ -266,20 +271,12 @@ class _TemplateFormat:
             }
         )
 
-    def _reasoning(self, conversation: Conversation, *, thinking: bool) -> Reasoning | None:
-        return self._limit.reasoning(
-            self._format,
-            conversation.reasoning_budget,
-            conversation.reasoning_message,
-            opened=thinking,
-            controlled=conversation.reasoning_control,
-        )
-
-    def _grammar(self, conversation: Conversation, tools: Sequence[Tool], *, thinking: bool) -> Grammar | None:
+    def _grammar(self, conversation: Conversation, *, thinking: bool) -> Grammar | None:
         """Return the grammar for calls, for the answer, or for both.
 
         Where a call is demanded there is no other answer, so the answer's grammar is not used.
         """
+        tools = conversation.tools
         call = partial(self._format.grammar, tools, parallel=conversation.parallel_tool_calls, thinking=thinking)
         if conversation.grammar is None:
             return call(conversation.tool_choice) if tools else None
