@@ -160,28 +160,22 @@ class _Choice:
                 return {"content": text}
             case ReasoningDelta(text):
                 return {"reasoning_content": text}
-            case CallBegan(custom=True):
-                return self._custom(delta.index, {"name": delta.name, "input": ""}, begins=True)
             case CallBegan():
-                return self._function(delta.index, {"name": delta.name, "arguments": ""}, begins=True)
+                self._called, self._in_custom = True, delta.custom
+                return self._call(delta.index, delta.name)
+            case CallArguments(index, text) if self._in_custom:
+                return {"tool_calls": [{"index": index, "custom": {"input": text}}]}
+            case CallArguments(_, text) if self._options.deprecated_calls:
+                return {"function_call": {"arguments": text}}
             case CallArguments(index, text):
-                return (
-                    self._custom(index, {"input": text})
-                    if self._in_custom
-                    else self._function(index, {"arguments": text})
-                )
+                return {"tool_calls": [{"index": index, "function": {"arguments": text}}]}
 
-    def _function(self, index: int, function: FunctionDelta, *, begins: bool = False) -> ChatDelta:
-        self._called = True
+    def _call(self, index: int, name: str) -> ChatDelta:
+        """Return the first delta of a call."""
+        if self._in_custom:
+            custom: CustomDelta = {"name": name, "input": ""}
+            return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "custom", "custom": custom}]}
+        function: FunctionDelta = {"name": name, "arguments": ""}
         if self._options.deprecated_calls:
             return {"function_call": function}
-        if begins:
-            self._in_custom = False
-            return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "function", "function": function}]}
-        return {"tool_calls": [{"index": index, "function": function}]}
-
-    def _custom(self, index: int, custom: CustomDelta, *, begins: bool = False) -> ChatDelta:
-        self._called = self._in_custom = True
-        if begins:
-            return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "custom", "custom": custom}]}
-        return {"tool_calls": [{"index": index, "custom": custom}]}
+        return {"tool_calls": [{"index": index, "id": new_call_id(), "type": "function", "function": function}]}
