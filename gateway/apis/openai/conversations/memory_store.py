@@ -112,12 +112,7 @@ class MemoryConversations(ConversationStore):
         return items
 
     @override
-    async def begin(
-        self,
-        owner: str,
-        conversation_id: str,
-        request: str = "",
-    ) -> tuple[Turn, Sequence[EncodedItem]]:
+    async def begin(self, owner: str, conversation_id: str, request: str = "") -> tuple[Turn, Sequence[EncodedItem]]:
         kept = self._unlocked(owner, conversation_id)
         items = await self.read(owner, conversation_id)
         kept.turn = _MemoryTurn(kept, partial(self._end_turn, owner, kept))

@@ -88,11 +88,14 @@ class SharedConversations(ConversationStore):
             self._resize(execute, id_of(conversation_id), changed)
             return changed
 
-        return await self._change(owner, conversation_id, work)
+        return await self._use(owner, conversation_id, work, changes=True)
 
     @override
     async def delete(self, owner: str, conversation_id: str) -> None:
-        await self._change(owner, conversation_id, lambda execute, _head: execute(REMOVE, (id_of(conversation_id),)))
+        def work(execute: Execute, _head: Conversation) -> None:
+            execute(REMOVE, (id_of(conversation_id),))
+
+        await self._use(owner, conversation_id, work, changes=True)
 
     @override
     async def page(self, owner: str, conversation_id: str, page: Page) -> ItemPage:
@@ -126,7 +129,7 @@ class SharedConversations(ConversationStore):
             self._add(execute, owner, id_of(conversation_id), items)
             self._resize(execute, id_of(conversation_id), head)
 
-        await self._change(owner, conversation_id, work, turn="")
+        await self._use(owner, conversation_id, work, turn="", changes=True)
 
     @override
     async def remove(self, owner: str, conversation_id: str, item_id: str) -> Conversation:
@@ -136,7 +139,7 @@ class SharedConversations(ConversationStore):
             self._resize(execute, id_of(conversation_id), head)
             return head
 
-        return await self._change(owner, conversation_id, work, turn="")
+        return await self._use(owner, conversation_id, work, turn="", changes=True)
 
     @override
     async def read(self, owner: str, conversation_id: str) -> Sequence[EncodedItem]:
@@ -213,12 +216,6 @@ class SharedConversations(ConversationStore):
         """Return True if a turn may replace the current one: that of the same request, or one that is over."""
         return same_request(turn, current) or self._presence.is_over(current)
 
-    async def _change(
-        self, owner: str, conversation_id: str, work: Callable[[Execute, Conversation], T], *, turn: str | None = None
-    ) -> T:
-        """Run work that changes the size of a conversation. See `_use`."""
-        return await self._use(owner, conversation_id, work, turn=turn, changes=True)
-
     def _add(self, execute: Execute, owner: str, entry: bytes, items: Sequence[EncodedItem]) -> None:
         """Add the items of a request. Raises `RequestError` if an id is in use, or if they are too large."""
         known = execute(KNOWN, (entry, [id_of(item.id) for item in items]))
@@ -245,12 +242,7 @@ class UnlockedConversations(SharedConversations):
     """Keeps conversations for a process that only wants to know what a turn would begin with."""
 
     @override
-    async def begin(
-        self,
-        owner: str,
-        conversation_id: str,
-        request: str = "",
-    ) -> tuple[Turn, Sequence[EncodedItem]]:
+    async def begin(self, owner: str, conversation_id: str, request: str = "") -> tuple[Turn, Sequence[EncodedItem]]:
         return NoTurn(), await self.read(owner, conversation_id)
 
 
