@@ -33,13 +33,7 @@ class DeepSeek(TaggedFormat):
     opening = TAG
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, typed: bool) -> None:
-        """Create the format.
-
-        Args:
-            special_tokens: ids of the model's special tokens by their names.
-            reasoning_tags: the tags around reasoning, if the family reasons.
-            typed: True if the template writes a call's type before its name.
-        """
+        """Create the format. `typed` if the template writes a call's type before its name."""
         super().__init__(special_tokens, reasoning_tags)
         self._typed = typed
 

@@ -32,13 +32,7 @@ class Llama(TaggedFormat):
     """Format of Llama. All kinds of calls are parsed; the template decides which one a grammar forces."""
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, pythonic: bool) -> None:
-        """Create the format.
-
-        Args:
-            special_tokens: ids of the model's special tokens by their names.
-            reasoning_tags: the tags around reasoning, if the family reasons.
-            pythonic: True if the template asks for calls in Python syntax.
-        """
+        """Create the format. `pythonic` if the template asks for calls in Python syntax."""
         super().__init__(special_tokens, reasoning_tags)
         self._pythonic = pythonic
         self.opening = "[" if pythonic else "{"

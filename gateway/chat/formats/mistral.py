@@ -30,13 +30,7 @@ class Mistral(TaggedFormat):
     opening = TAG
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, listed: bool) -> None:
-        """Create the format.
-
-        Args:
-            special_tokens: ids of the model's special tokens by their names.
-            reasoning_tags: the tags around reasoning, if the family reasons.
-            listed: True if the template writes calls as a list.
-        """
+        """Create the format. `listed` if the template writes calls as a list."""
         super().__init__(special_tokens, reasoning_tags)
         self._listed = listed
 
