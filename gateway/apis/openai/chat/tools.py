@@ -171,22 +171,24 @@ class ToolFields(Fields):
                 raise refusal("tool_choice", "is the choice of tools; that of functions is function_call")
             called = self.function_call
             choice = Named(called.name) if isinstance(called, _FunctionName) else called
-            return _tool_set([function.tool() for function in self.functions], choice, "function_call")
+            tools = [function.tool() for function in self.functions]
+            return _tool_set(tools, choice, offered="functions", chosen="function_call")
         if isinstance(self.function_call, _FunctionName) or (self.function_call == "none" and self.tools):
             raise refusal("function_call", "is the choice of functions, which are not given")
         tools = [tool.tool() for tool in self.tools]
         match self.tool_choice:
             case NamedFunction() | NamedCustom() as named:
                 _only(tools, [named], "names")
-                return _tool_set(tools, Named(_name_of(named)), "tool_choice")
+                return _tool_set(tools, Named(_name_of(named)))
             case AllowedTools(allowed_tools=allowed):
-                return _tool_set(_only(tools, allowed.tools, "allows"), allowed.mode, "tool_choice")
-        return _tool_set(tools, self.tool_choice, "tool_choice")
+                return _tool_set(_only(tools, allowed.tools, "allows"), allowed.mode)
+        return _tool_set(tools, self.tool_choice)
 
 
-def _tool_set(tools: Sequence[Tool], choice: ToolChoice, field: str) -> ToolSet:
-    offered = field.replace("_choice", "s").replace("_call", "s")
-    check_tools(tools, choice, offered=offered, chosen=field)
+def _tool_set(
+    tools: Sequence[Tool], choice: ToolChoice, *, offered: str = "tools", chosen: str = "tool_choice"
+) -> ToolSet:
+    check_tools(tools, choice, offered=offered, chosen=chosen)
     return ToolSet(tuple(tools), choice)
 
 
