@@ -51,6 +51,8 @@ class TextPart(Nested):
         return (self.refusal if self.type == "refusal" else self.text) or ""
 
 
+MAX_MESSAGES = 2**13
+"""Maximum of messages in one request: far above the usual context of a slot. It bounds the cost of validation."""
 MAX_PARTS = 2**14
 """Maximum of parts in one request, with the calls in its messages: far above what agents send."""
 

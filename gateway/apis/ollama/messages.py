@@ -8,13 +8,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 
 from gateway.apis.fields.json_types import array_of
 from gateway.apis.fields.nested import Nested, read_nested
-from gateway.apis.fields.parts import MAX_PARTS
+from gateway.apis.fields.parts import MAX_MESSAGES, MAX_PARTS
 from gateway.apis.fields.tools import MAX_TOOLS, ParametersSchema, encodable
 from gateway.chat.template_capabilities import TemplateMessage, template_call
 from gateway.chat.tools import Tool
 
-MAX_MESSAGES = 2**13
-"""Maximum of messages in one request: far above the usual context of a slot. It bounds the cost of validation."""
 _IN_ORDER = "Has no effect: calls are in order."
 
 

@@ -7,10 +7,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from gateway.apis.anthropic.signature import is_changed
 from gateway.apis.fields.json_types import array_of, wrong_type
 from gateway.apis.fields.nested import Nested, read_kind
-from gateway.apis.fields.parts import MAX_PARTS
-
-MAX_MESSAGES = 2**13
-"""Maximum of messages in one request: far above the usual context of a slot. It bounds the cost of validation."""
+from gateway.apis.fields.parts import MAX_MESSAGES, MAX_PARTS
 
 _REFUSED = {
     "image": "Could not process image: this server's models take text only",

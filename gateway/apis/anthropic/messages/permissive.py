@@ -5,9 +5,10 @@ from typing import Annotated, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
-from gateway.apis.anthropic.messages.blocks import MAX_MESSAGES, AnyMessage, read_messages
+from gateway.apis.anthropic.messages.blocks import AnyMessage, read_messages
 from gateway.apis.anthropic.messages.request import CountBody, MessagesBody, PromptFields
 from gateway.apis.endpoint import AnyEndpoint
+from gateway.apis.fields.parts import MAX_MESSAGES
 from gateway.apis.fields.sampling import MAX_INT
 
 DEFAULT_LIMIT = 4096

@@ -8,13 +8,10 @@ from pydantic import BeforeValidator, ConfigDict, Field, field_validator, model_
 from gateway.apis.fields.base import given
 from gateway.apis.fields.json_types import array_of
 from gateway.apis.fields.nested import Nested, read_kind, refusal
-from gateway.apis.fields.parts import ADDED_BY_CLIENTS, MAX_PARTS, TextPart, as_parts
+from gateway.apis.fields.parts import ADDED_BY_CLIENTS, MAX_MESSAGES, MAX_PARTS, TextPart, as_parts
 from gateway.chat.custom_inputs import arguments_of
 from gateway.chat.template import to_json
 from gateway.chat.template_capabilities import TemplateMessage, template_call
-
-MAX_MESSAGES = 2**13
-"""Maximum of messages in one request: far above the usual context of a slot. It bounds the cost of validation."""
 
 
 class ContentPart(TextPart):

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 from engine import RequestError
-from gateway.apis.fields.parts import MAX_PARTS
-from gateway.apis.openai.chat.messages import MAX_MESSAGES, for_template, read_messages
+from gateway.apis.fields.parts import MAX_MESSAGES, MAX_PARTS
+from gateway.apis.openai.chat.messages import for_template, read_messages
 from gateway.chat.template_capabilities import TemplateMessage
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
