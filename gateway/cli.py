@@ -18,6 +18,7 @@ from gateway.habits import settings_of
 from gateway.named_models import table_texts, with_tables
 from gateway.refusals import refusal
 from gateway.settings import Settings
+from gateway.settings.values import expanded
 
 OTHER_VARIABLES = {"api_key": "LLAMA_API_KEY"}
 """Variables of llama-server, read where that with the prefix is not set."""
@@ -90,11 +91,13 @@ def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
 
 def _read_file(path: Path) -> dict[str, object]:
     try:
-        table = tomllib.loads(path.expanduser().read_text(encoding="utf-8"))
+        table = tomllib.loads(expanded(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"--config {str(path)!r}: {error.strerror}") from error
-    except ValueError as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"--config {str(path)!r}: not a TOML file: {error}") from error
+    except ValueError as error:
+        raise SettingsError(f"--config {str(path)!r}: {error}") from error
     values: dict[str, object] = {}
     for key, value in table.items():
         name = key.replace("-", "_")

@@ -8,7 +8,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from gateway.settings.values import readable_gguf, split_items
+from gateway.settings.values import expanded, readable_gguf, split_items
 
 _LAYERS = re.compile(r"([1-9][0-9]{0,5})[-, ]([1-9][0-9]{0,5})")
 
@@ -32,7 +32,7 @@ def adapter_file(text: str) -> AdapterFile:
     path, _, scale = rest.rpartition(":")
     if not path or not _is_number(scale):
         path, scale = rest, "1"
-    return AdapterFile(name or Path(path).stem, Path(path).expanduser(), float(scale))
+    return AdapterFile(name or Path(path).stem, expanded(Path(path)), float(scale))
 
 
 def _is_number(text: str) -> bool:
@@ -46,7 +46,7 @@ def _readable(texts: tuple[str, ...]) -> tuple[str, ...]:
     for text in texts:
         try:
             readable_gguf(adapter_file(text).file)
-        except (ValueError, RuntimeError) as error:
+        except ValueError as error:
             raise ValueError(f"{text!r}: {error}") from error
     return texts
 

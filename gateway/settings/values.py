@@ -36,7 +36,7 @@ def readable_gguf(path: Path) -> Path:
     except UnicodeEncodeError as error:
         raise ValueError("the path is not UTF-8") from error
     try:
-        path = path.expanduser()
+        path = expanded(path)
         if not path.exists():
             raise ValueError("there is no such file")
         if not path.is_file():
@@ -45,8 +45,6 @@ def readable_gguf(path: Path) -> Path:
             header = file.read(_GGUF_HEADER)
     except OSError as error:
         raise ValueError(f"the file cannot be read: {error.strerror}") from error
-    except RuntimeError as error:
-        raise ValueError("there is no such home directory") from error
     if not header.startswith(b"GGUF"):
         raise ValueError("this is not a GGUF file")
     if len(header) < _GGUF_HEADER:

@@ -485,6 +485,12 @@ def test_an_impossible_model_path_is_refused(path: str, reason: str) -> None:
     assert complaint("--model", path) == f"--model {path!r}: {reason}"
 
 
+@pytest.mark.parametrize("flag", ["--config", "--lora", "--control-vector"])
+def test_a_home_directory_that_does_not_exist_is_refused(flag: str, model: Path) -> None:
+    path = "~nobody-has-this-name/x"
+    assert complaint("--model", str(model), flag, path) == f"{flag} {path!r}: there is no such home directory"
+
+
 @pytest.mark.parametrize("flag", ["--unix-socket", "--tls-certificate", "--tls-key", "--tls-client-ca"])
 def test_a_path_may_begin_at_home(flag: str, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
