@@ -14,6 +14,9 @@ from gateway.serving.records import RequestRecord
 Charged: TypeAlias = Callable[[float, float], Awaitable[Mapping[str, int]]]
 """Returns the charged tokens of each key id from one time to another, in seconds since 1970."""
 
+Correct: TypeAlias = Callable[[int], None]
+"""Replaces the bound of an open request by the one that the engine's count of the prompt gives."""
+
 NO_LIMITS = KeyLimits()
 """Limits of a request without a key."""
 
@@ -33,14 +36,6 @@ async def charged_in(charged: Charged, time: float) -> tuple[Counter[str], Count
         of_month.update(of_day)
         start = end
     return of_day, of_month
-
-
-class Reservation(Protocol):
-    """Tokens that an open request holds of its key's limits."""
-
-    def correct(self, bound: int) -> None:
-        """Replace the estimate by the bound that the engine's count of the prompt gives."""
-        ...
 
 
 class Rates(Protocol):
@@ -63,12 +58,10 @@ class Limiter(Protocol):
     The limits are those of the caller's `Key`, so that changed ones apply to its next request.
     """
 
-    @property
-    def clock(self) -> Callable[[], Moment]:
-        """Returns the present."""
-        ...
+    clock: Callable[[], Moment]
+    """Returns the present."""
 
-    def admitted(self, record: RequestRecord, bound: int) -> AbstractAsyncContextManager[Reservation]:
+    def admitted(self, record: RequestRecord, bound: int) -> AbstractAsyncContextManager[Correct]:
         """Admit a request, and charge it on exit for what its record then says was computed.
 
         Leaving the context does not wait.

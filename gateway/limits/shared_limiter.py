@@ -20,7 +20,7 @@ from gateway.limits.ledger_queue import (
     LedgerQueue,
     LedgersUnavailableError,
 )
-from gateway.limits.limiter import NO_LIMITS, Charged, Limiter, Reservation, charge_of, charged_in
+from gateway.limits.limiter import NO_LIMITS, Charged, Correct, Limiter, charge_of, charged_in
 from gateway.limits.moment import NANOSECONDS, Moment
 from gateway.limits.refusals import budget_exceeded, concurrency_exceeded, rate_exceeded
 from gateway.middleware.errors import SERVER, Problem, RefusedError, retry_after
@@ -74,7 +74,7 @@ class SharedLimiter(Limiter):
             lease: seconds after which the requests of a gateway that died are ended for it.
         """
         self._database = database
-        self._clock = clock
+        self.clock = clock
         self._time = time
         self._lease = lease
         self._gateway = secrets.token_hex(8)
@@ -89,21 +89,16 @@ class SharedLimiter(Limiter):
         """
         await self._database.create(shared_schema.SCHEMA)
 
-    @property
-    @override
-    def clock(self) -> Callable[[], Moment]:
-        return self._clock
-
     @asynccontextmanager
     @override
-    async def admitted(self, record: RequestRecord, bound: int) -> AsyncIterator[Reservation]:
+    async def admitted(self, record: RequestRecord, bound: int) -> AsyncIterator[Correct]:
         key = record.caller.key
         if key is None or (key.limits == NO_LIMITS and self._queue.full):
-            yield _Uncounted()
+            yield lambda _bound: None
             return
         await self._admit(key, record.id, min(bound, LARGEST))
         try:
-            yield _SharedReservation(partial(self._correct, key, record.id))
+            yield partial(self._correct, key, record.id)
         finally:
             self._settle(key, record.id, charge_of(record))
 
@@ -114,7 +109,7 @@ class SharedLimiter(Limiter):
     @override
     async def restore(self, charged: Charged) -> None:
         """Charge what the keys used before the limits were shared. Keys that have a ledger are left out."""
-        of_day, of_month = await charged_in(charged, self._clock().time)
+        of_day, of_month = await charged_in(charged, self.clock().time)
         for key_id in sorted(of_month.keys() - {""}):
             values = (key_id, of_day[key_id], of_month[key_id], self._time())
             await self._database.batch([(shared_schema.RESTORE, values)])
@@ -191,27 +186,7 @@ class SharedLimiter(Limiter):
 
     def _show(self, bucket: Bucket, level: object) -> None:
         """Set a bucket to a level of the database, which counts in thousand times the unit."""
-        bucket.show(int(str(level)) * (NANOSECONDS // MICROSECONDS), self._clock().tick)
-
-
-@dataclass(frozen=True, slots=True)
-class _SharedReservation(Reservation):
-    """Tokens that an open request holds of a shared ledger."""
-
-    replace: Callable[[int], None]
-    """Replaces its bound."""
-
-    @override
-    def correct(self, bound: int) -> None:
-        self.replace(bound)
-
-
-class _Uncounted(Reservation):
-    """Reservation of a request that has no limits and is not counted."""
-
-    @override
-    def correct(self, bound: int) -> None:
-        """Do nothing."""
+        bucket.show(int(str(level)) * (NANOSECONDS // MICROSECONDS), self.clock().tick)
 
 
 async def open_shared_limiter(url: str) -> SharedLimiter:

@@ -152,7 +152,7 @@ class Generations:
             self._recorder.generation(caller, request, operation) as recording,
         ):
             async with (
-                self._limiter.admitted(recording.record, self._bound(request)) as reservation,
+                self._limiter.admitted(recording.record, self._bound(request)) as correct,
                 self._engine.generate(
                     request := self._labelled(self._adapters(caller, request)),
                     why=caller.why,
@@ -165,7 +165,7 @@ class Generations:
                 recording.accept()
                 if self._labels is not None:
                     self._labels.count(request, generation.prompt_tokens)
-                reservation.correct(self._bound(request, generation.prompt_tokens))
+                correct(self._bound(request, generation.prompt_tokens))
                 queue_seconds = partial(self._engine.queue_seconds, request)
                 yield Admission(generation, caller.closing, deadline, queue_seconds)
 

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.keys.key import Key, KeyLimits
 from gateway.limits.headers import rate_limit_headers
-from gateway.limits.limiter import Limiter, Reservation
+from gateway.limits.limiter import Correct, Limiter
 from gateway.middleware.errors import Problem, RefusedError
 from tests.gateway.limits.virtual import JANUARY_2026, VirtualClock, key_with, record_of
 
@@ -24,7 +24,7 @@ class Bench:
     settled: Callable[[], Awaitable[None]]
     """Waits until all requests that have ended are charged."""
 
-    def opened(self, key: Key | None, bound: int = 0, **counts: int) -> AbstractAsyncContextManager[Reservation]:
+    def opened(self, key: Key | None, bound: int = 0, **counts: int) -> AbstractAsyncContextManager[Correct]:
         return self.limiter.admitted(record_of(key, **counts), bound)
 
     async def use(self, key: Key, bound: int, **counts: int) -> None:
@@ -97,9 +97,9 @@ async def tokens_are_reserved_while_a_request_runs_and_then_settled(bench: Bench
 
 async def the_headers_count_the_request_itself(bench: Bench) -> None:
     key = key_with(requests_per_minute=3, tokens_per_minute=100)
-    async with bench.opened(key, 30) as reservation:
+    async with bench.opened(key, 30) as correct:
         assert left_per_minute(key, bench) == (2, 70)
-        reservation.correct(50)
+        correct(50)
         await bench.settled()
         assert left_per_minute(key, bench) == (2, 50)
     await bench.settled()
@@ -114,8 +114,8 @@ def left_per_minute(key: Key, bench: Bench) -> tuple[int, int]:
 
 async def a_bound_beyond_what_can_be_stored_is_a_large_one(bench: Bench) -> None:
     key = key_with(tokens_per_day=1000)
-    async with bench.opened(key, 10**30, prompt_tokens=3) as reservation:
-        reservation.correct(10**30)
+    async with bench.opened(key, 10**30, prompt_tokens=3) as correct:
+        correct(10**30)
         await bench.settled()
         assert await bench.left(key, 1000) == 0
     await bench.settled()
@@ -132,25 +132,25 @@ async def a_bound_beyond_a_limit_is_admitted_alone(bench: Bench) -> None:
 
 async def a_bound_beyond_a_rate_takes_no_more_than_the_rate(bench: Bench) -> None:
     key = key_with(tokens_per_minute=100)
-    async with bench.opened(key, 10_000) as reservation:
+    async with bench.opened(key, 10_000) as correct:
         assert (await bench.refusal(key, 100)).headers["retry-after"] == "60"
-        reservation.correct(20_000)
+        correct(20_000)
         await bench.settled()
         assert (await bench.refusal(key, 100)).headers["retry-after"] == "60"
 
 
 async def the_counted_prompt_replaces_the_estimate(bench: Bench) -> None:
     key = key_with(tokens_per_minute=100, tokens_per_day=1000)
-    async with bench.opened(key, 90) as reservation:
-        reservation.correct(30)
+    async with bench.opened(key, 90) as correct:
+        correct(30)
         async with bench.opened(key, 70):
             assert (await bench.refusal(key, 1)).param == "tokens_per_minute"
 
 
 async def the_counted_prompt_replaces_what_the_estimate_reserves_of_budgets(bench: Bench) -> None:
     key = key_with(tokens_per_day=1000, tokens_per_month=2000)
-    async with bench.opened(key, 900, prompt_tokens=10) as reservation:
-        reservation.correct(300)
+    async with bench.opened(key, 900, prompt_tokens=10) as correct:
+        correct(300)
         await bench.settled()
         assert await bench.left(key, 1000) == 700
         assert await bench.left(key, 2000, "tokens_per_month") == 1700

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.keys.key import Key
 from gateway.limits.budget import month
-from gateway.limits.limiter import Reservation
+from gateway.limits.limiter import Correct
 from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import RefusedError
@@ -51,7 +51,7 @@ class Model:
 
     key: Key
     caller: Caller
-    open: list[tuple[AbstractAsyncContextManager[Reservation], RequestRecord, int]] = field(default_factory=list)
+    open: list[tuple[AbstractAsyncContextManager[Correct], RequestRecord, int]] = field(default_factory=list)
     reserved: int = 0
     days: Counter[int] = field(default_factory=Counter)
     refused: int = 0
@@ -74,13 +74,13 @@ async def admit(limiter: MemoryLimiter, model: Model, draw: random.Random) -> No
     record, bound = RequestRecord(caller=model.caller, model="tiny", operation=Operation.CHAT), bound_of(draw)
     context = limiter.admitted(record, bound)
     try:
-        reservation = await context.__aenter__()
+        correct = await context.__aenter__()
     except RefusedError:
         model.refused += 1
         return
     if draw.random() < 0.8:
         bound = bound_of(draw)
-        reservation.correct(bound)
+        correct(bound)
     model.open.append((context, record, bound))
     model.reserved += bound
 

@@ -296,8 +296,8 @@ async def test_without_its_database_other_keys_go_on_and_are_charged_later(monke
     limiter = limiter_on(database, VirtualClock())
     async with limiter.open():
         for _ in range(5):
-            async with limiter.admitted(record_of(key_with(), prompt_tokens=3), 10) as reservation:
-                reservation.correct(5)
+            async with limiter.admitted(record_of(key_with(), prompt_tokens=3), 10) as correct:
+                correct(5)
         async with limiter.admitted(record_of(None), 10):
             await anyio.lowlevel.checkpoint()
         database.up = True

@@ -41,10 +41,10 @@ async def test_a_renewed_lease_keeps_the_requests_of_its_gateway_and_no_others(u
 
 async def test_a_correction_after_the_lease_changes_no_charge(url: str) -> None:
     async with benches(url, 2) as (late, other):
-        async with late.opened(KEY, 100, prompt_tokens=30) as reservation:
+        async with late.opened(KEY, 100, prompt_tokens=30) as correct:
             other.clock.advance(LEASE)
             await other.use(KEY, 50, prompt_tokens=5)
-            reservation.correct(50)
+            correct(50)
             await late.settled()
             assert total(url) == (105, 0, 0)
         await late.settled()
@@ -55,8 +55,8 @@ async def test_a_gateway_that_lost_a_request_to_another_does_not_correct_it(url:
     async with benches(url, 2) as (first, second):
         one, again = record_of(KEY), record_of(KEY)
         again.id = one.id
-        async with first.limiter.admitted(one, 100) as reservation, second.limiter.admitted(again, 90):
-            reservation.correct(10)
+        async with first.limiter.admitted(one, 100) as correct, second.limiter.admitted(again, 90):
+            correct(10)
             await first.settled()
             assert total(url) == (0, 90, 1)
 
@@ -64,9 +64,9 @@ async def test_a_gateway_that_lost_a_request_to_another_does_not_correct_it(url:
 @pytest.mark.parametrize("corrected", [False, True])
 async def test_a_lease_that_ends_is_charged_to_each_budget_by_its_own_limit(url: str, corrected: bool) -> None:
     key = key_with(tokens_per_day=50, tokens_per_month=70)
-    async with benches(url, 2) as (silent, other), silent.opened(key, 100) as reservation:
+    async with benches(url, 2) as (silent, other), silent.opened(key, 100) as correct:
         if corrected:
-            reservation.correct(200)
+            correct(200)
             await silent.settled()
         other.clock.advance(LEASE)
         assert await other.left(key, 80) == 30

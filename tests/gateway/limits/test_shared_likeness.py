@@ -6,7 +6,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from gateway.limits.limiter import Limiter, Reservation
+from gateway.limits.limiter import Correct, Limiter
 from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.records import RequestRecord
@@ -25,7 +25,7 @@ KEYS = [
     key_with("all", requests_per_minute=90, tokens_per_minute=9_000, tokens_per_day=500_000, concurrent_requests=5),
     key_with("free"),
 ]
-Open = tuple[AbstractAsyncContextManager[Reservation], Reservation]
+Open = tuple[AbstractAsyncContextManager[Correct], Correct]
 
 
 async def begin(limiter: Limiter, record: RequestRecord, bound: int) -> Open | Problem:
@@ -60,8 +60,8 @@ async def test_random_requests_are_admitted_or_refused_alike() -> None:
                 refusals += not opened
                 if opened:
                     exact = draw.randrange(1, 4000)
-                    for _, reservation in opened:
-                        reservation.correct(exact)
+                    for _, correct in opened:
+                        correct(exact)
                     running.append((record, opened))
                 while running and draw.random() < 0.5:
                     record, opened = running.pop(draw.randrange(len(running)))
