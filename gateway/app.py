@@ -60,7 +60,7 @@ class Equipment:
     """Parts of the gateway that are opened before it. Each has a default that does without."""
 
     keys: KeyRing | None = None
-    """API keys that requests need; without them, no request needs one."""
+    """API keys that requests need, not open yet; without them, no request needs one."""
     usage: UsageWriter | None = None
     """Stores the usage of requests, if it is given."""
     preparer: Preparer | None = None
@@ -107,14 +107,14 @@ class Gateway:
     """Limits of all keys."""
     usage: UsageWriter | None
     """Stores the usage of requests; unset without a store."""
-    prefixes: HeldPrefixes | None
-    """Reports the prefixes that the engines hold, if that is wanted."""
+    keys: KeyRing | None
+    """API keys that requests need; unset if they need none. Open while the application serves."""
     pulls: Pulls | None
     """Models that clients pull; unset if they may not. Open while the application serves."""
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Restore the budgets, then store usage and run background responses inside the context.
+        """Restore the budgets, then follow the keys, store usage and run background responses inside the context.
 
         Raises:
             StorageError: the usage store cannot be used.
@@ -124,6 +124,8 @@ class Gateway:
             if self.usage is not None:
                 await self.limiter.restore(self.usage.store.charged)
                 await stack.enter_async_context(self.usage.open())
+            if self.keys is not None:
+                await stack.enter_async_context(self.keys.open())
             if self.pulls is not None:
                 await stack.enter_async_context(self.pulls.open())
             await stack.enter_async_context(self.stores.open())
@@ -157,8 +159,7 @@ def create_gateway(
     writers = [] if equipment.usage is None else [equipment.usage.observe]
     observers: list[RecordObserver] = [journal.record, *writers]
     shown = None if settings.prefix_secret is None else HeldPrefixes(settings.prefix_secret.encode())
-    prefixes = equipment.prefixes or shown
-    serving = Serving(parts.preparer, observers, limiter, prefixes)
+    serving = Serving(parts.preparer, observers, limiter, equipment.prefixes or shown)
     models = create_models(engines, settings, serving)
     make = partial(create_model, settings=settings, serving=serving)
     pulls = None if equipment.pulls is None else Pulls(models, equipment.pulls, settings, make)
@@ -186,7 +187,7 @@ def create_gateway(
         metrics_app,
         limiter,
         equipment.usage,
-        prefixes,
+        equipment.keys,
         pulls,
     )
 

@@ -198,7 +198,6 @@ async def run(
             tasks.start_soon(certificates.watch)
         if keys is not None:
             reloadables.append(keys.reload)
-            tasks.start_soon(keys.run)
         clock = LoopClock()
         async with open_engines(settings, clock.time) as engines:
             reloadables.append(log_level_of(engines.values()))
@@ -217,8 +216,6 @@ async def run(
             await serve_gateway(engines, settings, parts, listening, shutdown)
             failed = any(source.status.state is EngineState.FAILED for source in engines.values())
         tasks.cancel_scope.cancel()
-    if keys is not None:
-        await keys.close()
     logger.info("stopped")
     return ExitCode.LOAD if failed and not settings.on_demand else ExitCode.STOPPED
 

@@ -73,7 +73,8 @@ async def check_stores(settings: Settings) -> None:
     """
     with _named("--keys"):
         if (keys := await open_keys(settings)) is not None:
-            await keys.close()
+            async with keys.open():
+                pass
     with _named("--usage"):
         if (usage := await _open_usage(settings)) is not None:
             await usage.store.close()

@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-import anyio
-
 from engine import Engine
 from gateway.app import Equipment, Gateway
 from gateway.engines import open_engines
@@ -39,11 +37,10 @@ async def open_replica(settings: Settings, prefixes: HeldPrefixes) -> AsyncItera
         StorageError: a store cannot be used. The text names its flag.
     """
     stores = await open_stores(settings, at_once=True)
-    keys = stores.keys
     clock = LoopClock()
-    async with open_engines(settings, clock.time) as sources, anyio.create_task_group() as tasks:
+    async with open_engines(settings, clock.time) as sources:
         equipment = Equipment(
-            keys=keys,
+            keys=stores.keys,
             limiter=stores.limiter,
             usage=stores.usage,
             stores=stores.responses,
@@ -53,9 +50,4 @@ async def open_replica(settings: Settings, prefixes: HeldPrefixes) -> AsyncItera
         async with open_gateway(sources, settings, equipment) as gateway, running(clock):
             (engine,) = (source.engine for source in sources.values() if source.engine is not None)
             await engine.ready()
-            if keys is not None:
-                tasks.start_soon(keys.run)
             yield ReplicaParts(gateway, engine)
-            tasks.cancel_scope.cancel()
-    if keys is not None:
-        await keys.close()

@@ -3,7 +3,8 @@
 import hmac
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import anyio
 
@@ -105,17 +106,26 @@ class KeyRing:
             logger.info("the key store can be used again")
         self._reachable = True
 
-    async def run(self) -> None:
-        """Follow the changes of the store until cancelled."""
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Follow the changes of the store inside the context. Leaving it closes the store.
+
+        One that does not answer is left alone after a second.
+        """
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._follow)
+                yield
+                tasks.cancel_scope.cancel()
+        finally:
+            if self._store is not None:
+                with anyio.move_on_after(CLOSE_TIMEOUT):
+                    await self._store.close()
+
+    async def _follow(self) -> None:
         while self._store is not None:
             await self._sleep(POLL_INTERVAL)
             await self.poll()
-
-    async def close(self) -> None:
-        """Close the store. One that does not answer is left alone after a second."""
-        if self._store is not None:
-            with anyio.move_on_after(CLOSE_TIMEOUT):
-                await self._store.close()
 
 
 async def open_ring(given: Sequence[str], place: str | None) -> KeyRing:

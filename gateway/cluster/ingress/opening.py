@@ -53,10 +53,5 @@ async def _authentication(settings: Settings) -> AsyncIterator[Authenticate]:
     if keys is None:
         yield no_authentication
         return
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(keys.run)
-            yield Authenticator(keys.find, settings.open_path)
-            tasks.cancel_scope.cancel()
-    finally:
-        await keys.close()
+    async with keys.open():
+        yield Authenticator(keys.find, settings.open_path)

@@ -47,11 +47,9 @@ async def running(store: MemoryKeyStore, clock: Clock, *given: str) -> AsyncIter
     """Run a loaded ring."""
     ring = KeyRing(given, store, now=clock.now, sleep=clock.sleep)
     await ring.load()
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(ring.run)
+    async with ring.open():
         await anyio.wait_all_tasks_blocked()
         yield ring
-        tasks.cancel_scope.cancel()
 
 
 async def test_keys_of_the_command_line_and_of_the_store_are_found() -> None:
@@ -168,7 +166,8 @@ async def test_a_store_without_keys_is_a_warning_unless_the_command_line_has_one
     given: tuple[str, ...], warnings: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     ring = await open_ring(given, str(tmp_path / "keys.db"))
-    await ring.close()
+    async with ring.open():
+        pass
     message = "the store of --keys has no keys, so that requests are refused; `llama-gateway keys add` adds one"
     assert caplog.messages == [message] * warnings
 
@@ -177,8 +176,8 @@ async def test_a_ring_without_a_store_has_nothing_to_follow() -> None:
     ring = KeyRing(["one"])
     await ring.load()
     await ring.reload()
-    await ring.run()
-    await ring.close()
+    async with ring.open():
+        pass
     assert ring.find("one") is not None
 
 
