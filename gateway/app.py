@@ -50,7 +50,7 @@ from gateway.serving.prefixes import HeldPrefixes
 from gateway.serving.records import RecordObserver
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
-from gateway.stores import bounds_of
+from gateway.stores import OpenStores, bounds_of
 from gateway.tracing.journal import Journal, SpanWriter
 from gateway.usage.writer import UsageWriter
 
@@ -59,20 +59,14 @@ from gateway.usage.writer import UsageWriter
 class Equipment:
     """Parts of the gateway that are opened before it. Each has a default that does without."""
 
-    keys: KeyRing | None = None
-    """API keys that requests need, not open yet; without them, no request needs one."""
-    usage: UsageWriter | None = None
-    """Stores the usage of requests, if it is given."""
+    stores: OpenStores = field(default_factory=OpenStores)
+    """Keys, limits, usage and responses."""
     preparer: Preparer | None = None
     """Prepares requests; unset to prepare them in this process."""
     clock: LoopClock = field(default_factory=LoopClock)
     """Measures the event loop's lag and the time of clients. It runs while the server serves."""
-    limiter: Limiter | None = None
-    """Counts the use of keys; unset to count it in this process alone."""
     spans: SpanWriter | None = None
     """Makes the spans of requests; unset if there are no traces."""
-    stores: Stores | None = None
-    """Keeps responses and conversations; unset to keep them in this process's memory."""
     pulls: PullParts | None = None
     """Lets clients pull models, if it is given."""
     prefixes: HeldPrefixes | None = None
@@ -153,10 +147,10 @@ def create_gateway(
         equipment: parts that are opened before; None takes the defaults.
     """
     equipment = equipment or Equipment()
-    parts = _Parts(settings, equipment)
+    opened, parts = equipment.stores, _Parts(settings, equipment)
     journal = Journal(equipment.spans, keeps_content=settings.log_content)
-    limiter = equipment.limiter or MemoryLimiter()
-    writers = [] if equipment.usage is None else [equipment.usage.observe]
+    limiter = opened.limiter or MemoryLimiter()
+    writers = [] if opened.usage is None else [opened.usage.observe]
     observers: list[RecordObserver] = [journal.record, *writers]
     shown = None if settings.prefix_secret is None else HeldPrefixes(settings.prefix_secret.encode())
     serving = Serving(parts.preparer, observers, limiter, equipment.prefixes or shown)
@@ -170,9 +164,9 @@ def create_gateway(
     server = ServerMetrics(lag=lambda: equipment.clock.lag, draining=lambda: health.draining)
     exposition = Exposition([requests, EngineCollector(models.all), AdapterCollector(models.all), server, llama_cpp])
     metrics = MetricsEndpoints(exposition, allowed=not settings.no_metrics)
-    stores = equipment.stores or stores_in_memory(bounds_of(settings))
+    stores = opened.responses or stores_in_memory(bounds_of(settings))
     background, apis = create_apis(models, settings, stores, health, metrics, parts.streams, shown, pulls)
-    app = CountedResponses(parts.app(apis, limiter, journal, equipment.keys), server.responses)
+    app = CountedResponses(parts.app(apis, limiter, journal, opened.keys), server.responses)
     metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition), shown),), limiter, journal, None)
     return Gateway(
         app,
@@ -186,8 +180,8 @@ def create_gateway(
         observers,
         metrics_app,
         limiter,
-        equipment.usage,
-        equipment.keys,
+        opened.usage,
+        opened.keys,
         pulls,
     )
 

@@ -205,14 +205,7 @@ async def run(
             tasks.start_soon(log_loading, engines, urls, settings, shutdown)
             serve_gateway, equipment = await anyio.to_thread.run_sync(import_server)
             pulls = await pull_parts(settings, engines)
-            parts = equipment(
-                keys=keys,
-                limiter=stores.limiter,
-                usage=stores.usage,
-                stores=stores.responses,
-                clock=clock,
-                pulls=pulls,
-            )
+            parts = equipment(stores=stores, clock=clock, pulls=pulls)
             await serve_gateway(engines, settings, parts, listening, shutdown)
             failed = any(source.status.state is EngineState.FAILED for source in engines.values())
         tasks.cancel_scope.cancel()

@@ -23,14 +23,14 @@ CHECK_PATIENCE = 5.0
 class OpenStores:
     """The stores that the settings name, each None without one."""
 
-    keys: "KeyRing | None"
-    """API keys that requests need."""
-    limiter: "Limiter | None"
-    """Limits of keys that gateways share."""
-    usage: "UsageWriter | None"
-    """Usage of requests."""
-    responses: "Stores | None"
-    """Responses and conversations that gateways share."""
+    keys: "KeyRing | None" = None
+    """API keys that requests need; without them, no request needs one."""
+    limiter: "Limiter | None" = None
+    """Limits of keys that gateways share; unset to count their use in this process alone."""
+    usage: "UsageWriter | None" = None
+    """Stores the usage of requests."""
+    responses: "Stores | None" = None
+    """Responses and conversations that gateways share; unset to keep them in this process's memory."""
 
 
 async def open_stores(settings: Settings, *, at_once: bool = False) -> OpenStores:

@@ -39,14 +39,7 @@ async def open_replica(settings: Settings, prefixes: HeldPrefixes) -> AsyncItera
     stores = await open_stores(settings, at_once=True)
     clock = LoopClock()
     async with open_engines(settings, clock.time) as sources:
-        equipment = Equipment(
-            keys=stores.keys,
-            limiter=stores.limiter,
-            usage=stores.usage,
-            stores=stores.responses,
-            clock=clock,
-            prefixes=prefixes,
-        )
+        equipment = Equipment(stores=stores, clock=clock, prefixes=prefixes)
         async with open_gateway(sources, settings, equipment) as gateway, running(clock):
             (engine,) = (source.engine for source in sources.values() if source.engine is not None)
             await engine.ready()

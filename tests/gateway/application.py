@@ -11,6 +11,7 @@ from gateway.app import Equipment, Gateway, create_gateway
 from gateway.keys.ring import KeyRing
 from gateway.serving.sources import OpenEngine
 from gateway.settings import Settings
+from gateway.stores import OpenStores
 from tests.gateway.fake_engine import FakeEngine
 
 NAME = "tiny"
@@ -42,7 +43,7 @@ def app_of(engine: FakeEngine, **changes: Any) -> ASGIApp:
 
 def app_with_keys(keys: KeyRing, engine: FakeEngine, **changes: Any) -> ASGIApp:
     """Return an application that needs API keys."""
-    return gateway_of(engine, equipment=Equipment(keys=keys), **changes).app
+    return gateway_of(engine, equipment=Equipment(stores=OpenStores(keys=keys)), **changes).app
 
 
 @cache

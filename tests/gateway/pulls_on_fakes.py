@@ -21,6 +21,7 @@ from gateway.residency.residents import Residents
 from gateway.residency.terms import ModelTerms
 from gateway.serving.sources import EngineHost, EngineOnDemand, EngineSource
 from gateway.settings.table import ServedModel
+from gateway.stores import OpenStores
 from tests.gateway.application import NAME, settings_for
 from tests.gateway.residency.openers import FakeOpener
 
@@ -121,7 +122,7 @@ class Pulling:
 async def pulling(folder: Path, *, keys: KeyRing | None = None) -> AsyncIterator[Pulling]:
     """Open the gateway. Its cache is in a folder, which may have models of an earlier one."""
     host, hub = FakeHost(), FakeHub(HubCache(folder))
-    equipment = Equipment(keys=keys, pulls=PullParts(host, hub.cache, hub.fetch))
+    equipment = Equipment(stores=OpenStores(keys=keys), pulls=PullParts(host, hub.cache, hub.fetch))
     gateway = create_gateway(host.sources, settings_for(), equipment)
     with anyio.fail_after(20):
         async with host.residents.open(), gateway.running():

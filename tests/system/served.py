@@ -23,6 +23,7 @@ from gateway.server.listen import listen
 from gateway.server.server import Server
 from gateway.serving.sources import EngineSource, OpenEngine
 from gateway.settings import Settings
+from gateway.stores import OpenStores
 from gateway.usage.writer import UsageWriter
 from tests.engine import fake_child
 from tests.gateway.server.sockets import Answer, Client
@@ -149,7 +150,7 @@ async def serving(
         async def run(*, task_status: TaskStatus[tuple[Gateway, Server]]) -> None:
             opener = open_gateway if pooled else inline_gateway
             engines = {settings.served_name: OpenEngine(engine)}
-            async with opener(engines, settings, Equipment(usage=usage)) as gateway:
+            async with opener(engines, settings, Equipment(stores=OpenStores(usage=usage))) as gateway:
 
                 def drain() -> None:
                     gateway.health.drain()

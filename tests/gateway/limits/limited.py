@@ -12,6 +12,7 @@ from gateway.keys.key import Key
 from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.limits.moment import Moment
 from gateway.middleware.request_scope import RequestScope
+from gateway.stores import OpenStores
 from tests.gateway.application import gateway_of
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL, FakeEngine
@@ -34,7 +35,7 @@ def limited_by(
     engine = engine or FakeEngine()
     engine.model = replace(MODEL, chat_template=templates.CHATML)
     limiter = MemoryLimiter(clock)
-    gateway = gateway_of(engine, equipment=Equipment(limiter=limiter), **settings)
+    gateway = gateway_of(engine, equipment=Equipment(stores=OpenStores(limiter=limiter)), **settings)
     caller_of = RequestScope._caller
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.app import Equipment
 from gateway.storage.database import StorageError
+from gateway.stores import OpenStores
 from gateway.usage import writer as usage_writer
 from gateway.usage.row import UsageRow
 from gateway.usage.store import UsageStore, usage_store
@@ -175,7 +176,7 @@ async def test_the_end_of_a_response_can_wait_until_its_row_is_stored() -> None:
 async def test_a_gateway_can_wait_until_what_it_has_served_is_stored() -> None:
     store = ScriptedStore()
     writer = UsageWriter(store.as_store(), interval=NEVER)
-    gateway = gateway_of(FakeEngine(), equipment=Equipment(usage=writer))
+    gateway = gateway_of(FakeEngine(), equipment=Equipment(stores=OpenStores(usage=writer)))
     async with writer.open():
         observe(writer, 1)
         await gateway.settled()

@@ -18,6 +18,7 @@ from gateway.middleware.caller import Caller, with_caller
 from gateway.preparation.preparer import InlinePreparer
 from gateway.routing.blocks import Blocks
 from gateway.serving.prefixes import blocks_of
+from gateway.stores import OpenStores
 from tests.gateway.application import NAME, apis, gateway_of, settings_for
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.fake_engine import MODEL, FakeEngine
@@ -68,7 +69,7 @@ async def read(path: str, body: object, reader: PromptReader | None = None, **sc
 async def test_a_prompt_has_the_blocks_that_the_replica_reports(path: str) -> None:
     engine = FakeEngine()
     engine.model = DESCRIPTION
-    gateway = gateway_of(engine, equipment=Equipment(keys=KeyRing([KEY])), partition_cache=True)
+    gateway = gateway_of(engine, equipment=Equipment(stores=OpenStores(keys=KeyRing([KEY]))), partition_cache=True)
     call = AsgiCall(gateway.app, path, orjson.dumps(BODIES[path]), headers={"authorization": f"Bearer {KEY}"})
     assert (await call.run()).status == 200, call.content
     expected = max(blocks_of(engine.generations[-1].request, NAME, SECRET), key=len)

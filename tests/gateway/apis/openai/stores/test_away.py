@@ -26,6 +26,7 @@ from gateway.app import Equipment
 from gateway.middleware.errors import RefusedError
 from gateway.storage.database import Execute, StorageError, Work
 from gateway.storage.postgres import PostgresDatabase
+from gateway.stores import OpenStores
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.apis.openai.stores.bench import OWNER, SharedBench, created, found, ids, item, items, response
 from tests.gateway.application import gateway_of
@@ -99,7 +100,7 @@ async def stores_on(url: str) -> AsyncIterator[tuple[Flaky, Stores]]:
 
 @asynccontextmanager
 async def app_on(stores: Stores, engine: FakeEngine) -> AsyncIterator[ASGIApp]:
-    gateway = gateway_of(engine, equipment=Equipment(stores=stores))
+    gateway = gateway_of(engine, equipment=Equipment(stores=OpenStores(responses=stores)))
     async with gateway.background.open():
         yield gateway.app
 

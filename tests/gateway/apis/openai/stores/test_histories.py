@@ -16,6 +16,7 @@ from gateway.cluster.ingress.reading import PromptReader
 from gateway.middleware.caller import NO_CREDENTIALS, Caller, with_caller
 from gateway.routing.blocks import Blocks
 from gateway.serving.prefixes import blocks_of
+from gateway.stores import OpenStores
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.apis.openai.stores.bench import SharedBench
 from tests.gateway.application import NAME, gateway_of, settings_for
@@ -67,7 +68,7 @@ async def opened(url: str) -> AsyncIterator[Ingress]:
     engine = chatting(answering("Hello"))
     stores = await open_shared_stores(url, BOUNDS)
     SharedBench(url).rows("TRUNCATE stored_entries, stored_owners, stored_running, stored_gateways CASCADE")
-    gateway = gateway_of(engine, equipment=Equipment(stores=stores))
+    gateway = gateway_of(engine, equipment=Equipment(stores=OpenStores(responses=stores)))
     reader = PromptReader(settings_for(), SECRET, stores=await open_histories(url, BOUNDS, 5.0))
     assert engine.model is not None
     reader.describe(NAME, engine.model)

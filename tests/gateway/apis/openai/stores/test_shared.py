@@ -21,6 +21,7 @@ from gateway.apis.openai.stores import Bounds, Stores
 from gateway.app import Equipment, Gateway
 from gateway.middleware.errors import RefusedError
 from gateway.storage.postgres import PostgresDatabase
+from gateway.stores import OpenStores
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.apis.openai.stores.bench import OWNER, SharedBench, created, ids, item, items, response
 from tests.gateway.application import gateway_of
@@ -71,7 +72,7 @@ async def nodes(url: str, *engines: FakeEngine) -> AsyncIterator[list[Node]]:
             opened = []
             for engine in engines:
                 stores = await open_shared_stores(url, BOUNDS)
-                gateway = gateway_of(engine, equipment=Equipment(stores=stores))
+                gateway = gateway_of(engine, equipment=Equipment(stores=OpenStores(responses=stores)))
                 await stack.enter_async_context(stores.open())
                 await stack.enter_async_context(gateway.background.open())
                 opened.append(Node(engine, gateway))
