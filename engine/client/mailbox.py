@@ -5,9 +5,9 @@ from typing import TypeAlias
 
 from engine.client.measurements.histogram import Histogram
 from engine.client.measurements.tally import Tally
-from engine.client.notifier import Notifier
 from engine.errors import EngineError, EngineFault, RequestError
 from engine.events import Embedded, Event, Failed, Finished, FirstToken, Released, Started, Text
+from engine.notifier import Notifier
 from engine.request import Request
 
 MOST_UNREAD = 2**19

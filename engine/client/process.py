@@ -13,8 +13,8 @@ from typing import Self
 import anyio
 from anyio.abc import Process
 
-from engine.client.notifier import Notifier
 from engine.environment import without_secrets
+from engine.notifier import Notifier
 from engine.protocol.codec import Decoder, encode
 from engine.protocol.messages import Message, ToEngine
 from engine.protocol.pipes import PipeReader, PipeWriter

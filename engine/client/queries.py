@@ -11,9 +11,9 @@ import anyio
 import anyio.lowlevel
 
 from engine.client.exchange import Send
-from engine.client.notifier import Notifier
 from engine.client.refusals import error_from
 from engine.errors import RequestError, Unavailable
+from engine.notifier import Notifier
 from engine.protocol.messages import Answered, AnswerT, AnyQuery, Ask, CancelQuery, Inspect, Query, QueryFailed
 
 

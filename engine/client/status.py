@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass
 from enum import StrEnum
 
-from engine.client.notifier import Notifier
 from engine.config import EngineConfig
+from engine.notifier import Notifier
 
 
 class EngineState(StrEnum):

@@ -4,6 +4,8 @@ import math
 
 import anyio
 
+from engine.notifier import Notifier
+
 FREE = 64 * 1024
 """Bytes of each body that need no budget, so that small requests never wait for large ones."""
 
@@ -27,7 +29,7 @@ class BodyBudget:
         self._limit = limit
         self._reserve = largest_body
         self._unfinished: dict[Body, int] = {}  # bytes for which each waits, the oldest body first
-        self._granted = anyio.Event()
+        self._granted = Notifier()
 
     async def take(self, body: "Body", size: int) -> None:
         """Wait for `size` bytes. A wait that is cancelled delays no other."""
@@ -60,12 +62,8 @@ class BodyBudget:
                 self.used += size
                 body.charged += size
                 self._unfinished[body] = 0
-                self._wake()
+                self._granted.notify()
             limit = self._limit
-
-    def _wake(self) -> None:
-        self._granted.set()
-        self._granted = anyio.Event()
 
 
 class Body:

@@ -10,6 +10,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from engine import Busy, Unavailable
+from engine.notifier import Notifier
 from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.reference import HubReference
 
@@ -34,23 +35,18 @@ class _Running:
     """True once it is complete or has failed."""
     failure: Exception | None = None
     """Why it has failed."""
-    changed: anyio.Event = field(default_factory=anyio.Event)
-    """Set at the next change."""
+    changed: Notifier = field(default_factory=Notifier)
+    """Notified of each change."""
 
     def report(self, progress: DownloadProgress) -> None:
         """Take the progress of a file."""
         self.files[progress.digest] = progress
-        self.notify()
+        self.changed.notify()
 
     def end(self, failure: Exception | None) -> None:
         """Take the outcome."""
         self.ended, self.failure = True, failure
-        self.notify()
-
-    def notify(self) -> None:
-        """Wake all that wait for a change."""
-        self.changed.set()
-        self.changed = anyio.Event()
+        self.changed.notify()
 
 
 class Watcher:

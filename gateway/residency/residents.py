@@ -13,6 +13,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 
 from engine import Busy, Engine, EngineError, EngineState, EngineStatus, LoadError, Telemetry, Unavailable
+from engine.notifier import Notifier
 from gateway.residency.memory import Memory
 from gateway.residency.policy import Residency
 from gateway.residency.resident import Resident
@@ -64,7 +65,7 @@ class Residents:
         self._before: dict[str, Telemetry] = {}  # of the engines that have ended
         self._loads: dict[str, anyio.CancelScope] = {}
         self._requests: dict[Ticket, _Request] = {}
-        self._changed = anyio.Event()
+        self._changed = Notifier()
         self._context = copy_context()
 
     @asynccontextmanager
@@ -206,7 +207,7 @@ class Residents:
         if self._tasks is not None:
             for action in self._residency.decide(self._clock()):
                 self._carry_out(action, self._tasks)
-            self._changed.set()
+            self._changed.notify()
 
     def _carry_out(self, action: Action, tasks: TaskGroup) -> None:
         match action:
@@ -264,7 +265,6 @@ class Residents:
     async def _keep_time(self) -> None:
         """Decide when a time has come: to unload an idle model, or to try a failed one again."""
         while True:
-            self._changed = anyio.Event()
             wake_at = self._residency.wake_at()
             wait = math.inf if wake_at is None else max(wake_at - self._clock(), 0)
             with anyio.move_on_after(wait) as scope:

@@ -6,6 +6,8 @@ from typing import Protocol
 
 import anyio
 
+from engine.notifier import Notifier
+
 
 class Idle(Protocol):
     """Interface of a connection without a request."""
@@ -33,13 +35,11 @@ class Places:
         self._taken = 0
         self._idle: OrderedDict[Idle, float] = OrderedDict()  # since when, the longest idle first
         self._closed: set[Idle] = set()  # closed here; their places are given away
-        self._changed: anyio.Event | None = None  # while tasks wait
+        self._changed = Notifier()  # for one task of each listening socket
 
     async def take(self) -> None:
         """Wait for a place."""
         while self._taken >= self._limit and not self._close_idle():
-            if self._changed is None:
-                self._changed = anyio.Event()
             with anyio.CancelScope(deadline=self._next_attempt()):
                 await self._changed.wait()
         self._taken += 1
@@ -51,14 +51,14 @@ class Places:
             self._closed.remove(connection)
         else:
             self._taken -= 1
-            self._notify()
+            self._changed.notify()
 
     def set_idle(self, connection: Idle, idle: bool) -> None:
         """Mark a connection as idle or busy."""
         self._idle.pop(connection, None)
         if idle and connection not in self._closed:
             self._idle[connection] = anyio.current_time()
-            self._notify()
+            self._changed.notify()
 
     def _close_idle(self) -> bool:
         """Close the connection that has been idle for longest, if one may be closed. Returns True if it was."""
@@ -74,12 +74,6 @@ class Places:
                 return True
             self._idle[connection] = now
         return False
-
-    def _notify(self) -> None:
-        """Wake all tasks that wait for a place. Each listening socket has one."""
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
 
     def _next_attempt(self) -> float:
         return next(iter(self._idle.values()), math.inf) + self._idle_grace

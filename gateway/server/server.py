@@ -12,6 +12,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 from starlette.types import ASGIApp
 
+from engine.notifier import Notifier
 from gateway.middleware.patience import Clock
 from gateway.server.connection import Connection
 from gateway.server.hypercorn.context import ServerContext
@@ -76,7 +77,7 @@ class Server:
         self._limits = limits
         self._context = ServerContext(limits, clock)
         self._tls = tls
-        self._changed = anyio.Event()
+        self._changed = Notifier()
 
     @property
     def turns(self) -> Turns:
@@ -132,12 +133,11 @@ class Server:
         finally:
             self.connections.remove(connection)
             self._context.places.leave(connection)
-            self._changed.set()
+            self._changed.notify()
 
     async def count_falls_to(self, count: int) -> None:
         """Wait until at most `count` connections remain."""
         while len(self.connections) > count:
-            self._changed = anyio.Event()
             await self._changed.wait()
 
     async def _drain(self) -> None:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import anyio
 
+from engine.notifier import Notifier
 from gateway.serving.records import RequestRecord
 from gateway.storage.database import StorageError
 from gateway.usage.buffer import UsageBuffer
@@ -52,7 +53,7 @@ class UsageWriter:
         self._now = now
         self._added = anyio.Event()
         self._full = anyio.Event()
-        self._tried = anyio.Event()
+        self._tried = Notifier()
         self._failing = False
 
     @property
@@ -111,8 +112,7 @@ class UsageWriter:
                 self._buffer.drop(rows)
                 self._report_success()
             finally:
-                self._tried.set()
-                self._tried = anyio.Event()
+                self._tried.notify()
         return True
 
     async def _finish(self) -> None:

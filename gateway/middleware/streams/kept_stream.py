@@ -10,6 +10,7 @@ from time import time
 import anyio
 from starlette.types import Message
 
+from engine.notifier import Notifier
 from gateway.middleware.caller import Caller, Closing
 from gateway.middleware.conventions import Conventions
 from gateway.middleware.errors import Problem, RefusedError
@@ -47,7 +48,7 @@ class KeptStream:
     scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
     """Cancels the work."""
     _bytes: bytearray = field(default_factory=bytearray)
-    _news: anyio.Event = field(default_factory=anyio.Event)
+    _news: Notifier = field(default_factory=Notifier)
 
     @property
     def size(self) -> int:
@@ -60,7 +61,7 @@ class KeptStream:
         if (surplus := len(self._bytes) - MOST_BYTES) > 0:
             del self._bytes[:surplus]
             self.dropped += surplus
-        self._notify()
+        self._news.notify()
 
     def check(self, start: int) -> None:
         """Check that the bytes from a position on are still there.
@@ -74,7 +75,7 @@ class KeptStream:
     def end(self) -> None:
         """Mark the end. Readers get what is left."""
         self.ended_at = int(time())
-        self._notify()
+        self._news.notify()
 
     def stop(self, closing: Closing) -> None:
         """End the work early, for a reason, or if it has ended, the time for which its bytes are kept."""
@@ -136,7 +137,3 @@ class KeptStream:
         with anyio.CancelScope(shield=True):
             while not self.ended_at:
                 await self._news.wait()
-
-    def _notify(self) -> None:
-        self._news.set()
-        self._news = anyio.Event()

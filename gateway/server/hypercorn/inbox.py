@@ -1,9 +1,9 @@
 """Queue of the ASGI messages that one request's application has not received yet."""
 
-import anyio
 from starlette.types import Message
 from typing_extensions import override
 
+from engine.notifier import Notifier
 from gateway.middleware.disconnect import Arrivals, OnDisconnect
 
 
@@ -23,7 +23,7 @@ class Inbox(Arrivals):
         self._disconnects: list[Message] = []
         self._disconnected: Message | None = None  # the first one
         self._on_disconnect: OnDisconnect = lambda _message: None
-        self._changed: anyio.Event | None = None  # while a task waits
+        self._changed = Notifier()
 
     def put(self, message: Message) -> None:
         """Add an ASGI `http.request` or `http.disconnect`. Waiting body messages are joined.
@@ -38,7 +38,7 @@ class Inbox(Arrivals):
             self._body += message["body"]
             self._more_body = message["more_body"]
             self._has_body = True
-        self._note_change()
+        self._changed.notify()
 
     @override
     def on_disconnect(self, call: OnDisconnect) -> None:
@@ -61,27 +61,17 @@ class Inbox(Arrivals):
     async def drained(self) -> None:
         """Wait until the inbox is not full."""
         while self.is_full:
-            await self._change()
+            await self._changed.wait()
 
     async def get(self) -> Message:
         """Wait for the next message and return it, as ASGI's `receive`. Loses no message when cancelled."""
         while not (self._has_body or self._disconnects):
-            await self._change()
+            await self._changed.wait()
         if not self._has_body:
             return self._disconnects.pop(0)
         return {"type": "http.request", "body": self._take(), "more_body": self._more_body}
 
     def _take(self) -> bytes:
         body, self._body, self._has_body = bytes(self._body), bytearray(), False
-        self._note_change()
+        self._changed.notify()
         return body
-
-    def _note_change(self) -> None:
-        if self._changed is not None:
-            self._changed.set()
-            self._changed = None
-
-    async def _change(self) -> None:
-        if self._changed is None:
-            self._changed = anyio.Event()
-        await self._changed.wait()
