@@ -15,7 +15,7 @@ from gateway.server.capacity import connections_for
 from gateway.server.lag import running
 from gateway.server.limits import ServerLimits
 from gateway.server.listen import Listening
-from gateway.server.server import serve
+from gateway.server.server import Server
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
 from gateway.tracing.opening import open_traces
@@ -49,7 +49,7 @@ async def serve_gateway(
     listening: Listening,
     shutdown: anyio.Event,
 ) -> None:
-    """Serve until `shutdown` is set, then wait for open requests as `serve` does.
+    """Serve until `shutdown` is set, then wait for open requests as `Server` does.
 
     Args:
         engines: sources of the engines, by the names of the models in the settings.
@@ -65,12 +65,4 @@ async def serve_gateway(
         running(clock),
         serving_aside(gateway.metrics_app, listening.metrics, clock.time),
     ):
-        await serve(
-            gateway.app,
-            listening.all,
-            limits,
-            shutdown=shutdown,
-            on_draining=gateway.health.drain,
-            clock=clock.time,
-            tls=listening.tls,
-        )
+        await Server(gateway.app, limits, clock.time, listening.tls).run(listening.all, shutdown, gateway.health.drain)

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from gateway.middleware.patience import Clock
 from gateway.server.capacity import METRICS_CONNECTIONS
 from gateway.server.limits import ServerLimits
-from gateway.server.server import serve
+from gateway.server.server import Server
 
 LIMITS = ServerLimits(connections=METRICS_CONNECTIONS, grace=1.0, close_timeout=1.0)
 """Limits of an application with a few clients and short responses."""
@@ -26,16 +26,8 @@ async def serving_aside(app: ASGIApp, sockets: Sequence[socket.socket], clock: C
         clock: Clock by which the patience with clients is measured.
     """
     ended = anyio.Event()
-
-    async def run() -> None:
-        await serve(app, list(sockets), LIMITS, shutdown=ended, on_draining=_do_nothing, clock=clock)
-
     async with anyio.create_task_group() as tasks:
         if sockets:
-            tasks.start_soon(run)
+            tasks.start_soon(Server(app, LIMITS, clock).run, list(sockets), ended)
         yield
         ended.set()
-
-
-def _do_nothing() -> None:
-    """Let the responses that have begun end."""

@@ -34,35 +34,8 @@ ACCEPTS_PER_YIELD = 16
 """Clients that are accepted before other tasks run."""
 
 
-async def serve(
-    app: ASGIApp,
-    sockets: list[socket.socket],
-    limits: ServerLimits,
-    *,
-    shutdown: anyio.Event,
-    on_draining: Callable[[], None],
-    clock: Clock = anyio.current_time,
-    tls: ContextSource | None = None,
-) -> None:
-    """Serve HTTP/1.1 on listening sockets until `shutdown` is set and every connection has ended.
-
-    Runs on Trio and asyncio. Sends no lifespan events. After `shutdown` is set, it takes at most `limits.grace` +
-    `limits.close_timeout` seconds, plus the bounded clean-up that the application shields.
-
-    Args:
-        app: The ASGI application.
-        sockets: Listening sockets, which are closed as soon as `shutdown` is set.
-        limits: Limits of the server and of each connection.
-        shutdown: Starts the shutdown when it is set.
-        on_draining: Called once the listening sockets are closed.
-        clock: Clock by which the patience with clients is measured.
-        tls: Returns the TLS context for a new connection. None serves without TLS. Unix sockets never have it.
-    """
-    await Server(app, limits, clock, tls).run(sockets, shutdown, on_draining)
-
-
 class Server:
-    """Server of one application, with its connections."""
+    """Server of one application over HTTP/1.1, with its connections. Runs on Trio and asyncio."""
 
     def __init__(
         self,
@@ -71,6 +44,14 @@ class Server:
         clock: Clock = anyio.current_time,
         tls: ContextSource | None = None,
     ) -> None:
+        """Create a server.
+
+        Args:
+            app: The ASGI application. It gets no lifespan events.
+            limits: Limits of the server and of each connection.
+            clock: Clock by which the patience with clients is measured.
+            tls: Returns the TLS context for a new connection. None serves without TLS. Unix sockets never have it.
+        """
         self.connections: set[Connection] = set()
         """Connections that are open or have a request that still runs."""
         self._app = app
@@ -84,8 +65,19 @@ class Server:
         """Turns of the connections that upload a body."""
         return self._context.turns
 
-    async def run(self, sockets: list[socket.socket], shutdown: anyio.Event, on_draining: Callable[[], None]) -> None:
-        """Serve until `shutdown` is set and every connection has ended. The arguments are those of `serve`."""
+    async def run(
+        self, sockets: list[socket.socket], shutdown: anyio.Event, on_draining: Callable[[], None] = lambda: None
+    ) -> None:
+        """Serve until `shutdown` is set and every connection has ended.
+
+        After `shutdown` is set, it takes at most `limits.grace` + `limits.close_timeout` seconds, plus the bounded
+        clean-up that the application shields.
+
+        Args:
+            sockets: Listening sockets, which are closed as soon as `shutdown` is set.
+            shutdown: Starts the shutdown when it is set.
+            on_draining: Called once the listening sockets are closed.
+        """
         async with anyio.create_task_group() as tasks:
             try:
                 await self._accept_until(shutdown, sockets, tasks)

@@ -16,7 +16,7 @@ from gateway.middleware.streams.sse import FINAL_EVENT_TIMEOUT, EventStream, Nex
 from gateway.server.connection import Connection
 from gateway.server.hypercorn.context import ServerContext
 from gateway.server.limits import ServerLimits
-from gateway.server.server import serve
+from gateway.server.server import Server
 from gateway.server.transport import Transport
 from tests.gateway.server.apps import OK, Probe, chunk, hello, scoped
 from tests.gateway.server.sockets import Client, get, listen, post, serving
@@ -258,16 +258,13 @@ async def test_a_connection_without_a_request_does_not_delay_the_shutdown() -> N
         await site.stopped.wait()
 
 
-async def test_serve_can_be_cancelled() -> None:
+async def test_a_server_can_be_cancelled() -> None:
     probe = Probe()
     listener = listen()
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
-
-            async def run() -> None:
-                await serve(scoped(probe), [listener], PATIENT, shutdown=anyio.Event(), on_draining=probe.entered.set)
-
-            tasks.start_soon(run)
+            server = Server(scoped(probe), PATIENT)
+            tasks.start_soon(server.run, [listener], anyio.Event(), probe.entered.set)
             client = Client(listener.getsockname()[1])
             client.write(get())
             await probe.entered.wait()
