@@ -1,9 +1,8 @@
 """Flags of `serve`, made of the settings: their groups, their names and the parser of the command line."""
 
 import argparse
-from collections.abc import Iterator
 from functools import cache
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 from pydantic.fields import FieldInfo
 
@@ -131,7 +130,7 @@ def _argument(name: str, field: FieldInfo) -> dict[str, Any]:
     """Return the argparse options of a flag: a switch for booleans, a repeatable value for tuples, else one value."""
     if field.annotation is bool:
         return {"action": "store_const", "const": "true"}
-    metavar = field.title or "|".join(_choices(field))
+    metavar = field.title or "|".join(get_args(field.annotation))
     if name == LAYER_RANGE:
         return {"nargs": "+", "metavar": metavar}
     return {"action": "append" if repeats(name, field) else "store", "metavar": metavar}
@@ -140,11 +139,6 @@ def _argument(name: str, field: FieldInfo) -> dict[str, Any]:
 def repeats(name: str, field: FieldInfo) -> bool:
     """Return True if a flag may be given several times."""
     return field.annotation == tuple[str, ...] or name == "model"
-
-
-def _choices(field: FieldInfo) -> Iterator[str]:
-    arguments: Any = getattr(field.annotation, "__args__", ())
-    yield from arguments
 
 
 def _help(field: FieldInfo) -> str:

@@ -50,7 +50,6 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 _Convert: TypeAlias = Callable[[str], str | None]
 
 _MOST_LAYERS = "1000"
-_PRIORITIES = {"-1": "low", "0": "normal", "1": "medium", "2": "high", "3": "realtime"}
 _SAMPLERS = {
     "e": "penalties",
     "d": "dry",
@@ -64,16 +63,12 @@ _SAMPLERS = {
 }
 
 
-def _layers(value: str) -> str:
-    """Convert `auto` and `all`."""
-    return {"auto": "-1", "all": _MOST_LAYERS, "-2": _MOST_LAYERS}.get(value, value)
+def _renamed(words: Mapping[str, str]) -> Callable[[str], str]:
+    """Return the conversion of words that have other names here. Others stay."""
+    return lambda value: words.get(value, value)
 
 
-def _switch(value: str) -> str:
-    """Convert llama-server's words for on and off."""
-    if value in ON:
-        return "on"
-    return "off" if value in OFF else value
+_SWITCH = _renamed({**dict.fromkeys(ON, "on"), **dict.fromkeys(OFF, "off")})
 
 
 def _cpus(mask: str) -> str:
@@ -83,11 +78,6 @@ def _cpus(mask: str) -> str:
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{mask!r} is not a hexadecimal mask; --cpus takes a list") from error
     return ",".join(str(cpu) for cpu in range(bits.bit_length()) if bits >> cpu & 1)
-
-
-def _priority(value: str) -> str:
-    """Convert llama-server's numbers."""
-    return _PRIORITIES.get(value, value)
 
 
 def _bytes(mebibytes: str) -> str:
@@ -128,19 +118,17 @@ def _letters(letters: str) -> str:
     return ";".join(_SAMPLERS.get(letter, letter) for letter in letters)
 
 
-def _hub(repository: str) -> str:
-    """Convert the name of a model on the hub."""
-    return f"hf:{repository}"
-
-
 CONVERTED: Mapping[tuple[str, ...], tuple[str, _Convert]] = {
-    ("-hf", "-hfr", "--hf-repo"): ("model", _hub),
+    ("-hf", "-hfr", "--hf-repo"): ("model", lambda repository: f"hf:{repository}"),
     ("-np", "--parallel"): ("slots", _number),
-    ("-ngl", "--n-gpu-layers"): ("gpu_layers", _layers),
-    ("-fit",): ("fit", _switch),
-    ("-lm",): ("load_mode", lambda mode: "direct-io" if mode == "dio" else mode),
+    ("-ngl", "--n-gpu-layers"): ("gpu_layers", _renamed({"auto": "-1", "all": _MOST_LAYERS, "-2": _MOST_LAYERS})),
+    ("-fit",): ("fit", _SWITCH),
+    ("-lm",): ("load_mode", _renamed({"dio": "direct-io"})),
     ("-C", "--cpu-mask"): ("cpus", _cpus),
-    ("--prio",): ("engine_priority", _priority),
+    ("--prio",): (
+        "engine_priority",
+        _renamed({"-1": "low", "0": "normal", "1": "medium", "2": "high", "3": "realtime"}),
+    ),
     ("-cram", "--cache-ram"): ("prefix_store", _bytes),
     ("-n", "--predict", "--n-predict"): ("max_tokens", _number),
     ("--rope-scale",): ("rope_freq_scale", _scale),
@@ -184,7 +172,7 @@ def add_habits(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(*names, dest=setting, type=convert, action=action, **hidden)
     for names, (setting, value) in SWITCHES.items():
         parser.add_argument(*names, dest=setting, action="store_const", const=value, **hidden)
-    parser.add_argument("-fa", "--flash-attn", dest="flash_attention", nargs="?", const="on", type=_switch, **hidden)
+    parser.add_argument("-fa", "--flash-attn", dest="flash_attention", nargs="?", const="on", type=_SWITCH, **hidden)
     parser.add_argument("-c", "--ctx-size", dest=_CONTEXT, **hidden)
     parser.add_argument("--mlock", dest=_LOCK, action="store_true", **hidden)
     parser.add_argument("--no-mmap", dest=_COPY, action="store_true", **hidden)
