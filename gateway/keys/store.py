@@ -52,28 +52,21 @@ class KeyStore(Protocol):
 
     async def revision(self) -> int:
         """Return a number that differs after every change. Cheap enough to be asked for often."""
-        ...
 
     async def keys(self) -> list[StoredKey]:
         """Return all keys, the oldest first."""
-        ...
 
     async def add(self, key: Key, secret_hash: str) -> None:
         """Add a key. Raises `NameTakenError` if an active key has its name."""
-        ...
 
     async def edit(self, key_id: str, edit: Edit) -> Key:
         """Change and return a key, as one step for all processes. Raises `NameTakenError` as `add`."""
-        ...
 
     async def rotate(self, key_id: str, secret_hash: str) -> None:
         """Replace the secret of a key."""
-        ...
 
     async def revoke(self, key_id: str) -> None:
         """Revoke a key. Its name is free for another one then."""
-        ...
 
     async def close(self) -> None:
         """Close the store."""
-        ...

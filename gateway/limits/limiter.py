@@ -44,12 +44,10 @@ class Rates(Protocol):
     @property
     def requests(self) -> Bucket:
         """Requests of the last minute."""
-        ...
 
     @property
     def tokens(self) -> Bucket:
         """Tokens of the last minute."""
-        ...
 
 
 class Limiter(Protocol):
@@ -73,20 +71,15 @@ class Limiter(Protocol):
         Raises:
             RefusedError: a limit of the caller's key is reached (429), or it cannot be known (503).
         """
-        ...
 
     def rates(self, key_id: str) -> Rates:
         """Return the use of a key, as far as this process knows it."""
-        ...
 
     async def restore(self, charged: Charged) -> None:
         """Charge what the keys used in the current day and month, before the start."""
-        ...
 
     async def settled(self) -> None:
         """Wait until the charges of the requests that have ended are stored, or cannot be for now."""
-        ...
 
     def open(self) -> AbstractAsyncContextManager[None]:
         """Count requests inside the context. They must have ended before it is left."""
-        ...

@@ -22,7 +22,6 @@ class Preparer(Protocol):
         Raises:
             RequestError: the body is invalid.
         """
-        ...
 
     async def render(self, caller: Caller, template: TemplateKey, conversation: bytes) -> ChatPrompt:
         """Return the prompt of a conversation that `encode_conversation` has encoded.
@@ -30,7 +29,6 @@ class Preparer(Protocol):
         Raises:
             RequestError: the template cannot be compiled, or refuses the conversation.
         """
-        ...
 
     async def check(self, template: TemplateKey) -> None:
         """Compile a template, so that the first conversation need not wait for it.
@@ -38,7 +36,6 @@ class Preparer(Protocol):
         Raises:
             RequestError: the template cannot be compiled.
         """
-        ...
 
 
 class InlinePreparer(Preparer):

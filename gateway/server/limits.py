@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 KIB = 1024
-MIB = 1024 * KIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,6 @@ class Execute(Protocol):
 
     def __call__(self, statement: str, values: Sequence[Value] = ()) -> Rows:
         """Execute a statement in SQL that SQLite and PostgreSQL share. `?` marks the place of a value."""
-        ...
 
 
 Work: TypeAlias = Callable[[Execute], T]
@@ -52,19 +51,15 @@ class Database(Protocol):
 
         Several processes may create the same at once.
         """
-        ...
 
     async def read(self, work: Work[T]) -> T:
         """Run work, and return its result. If it is cancelled, the work may still go on, and store what it changes."""
-        ...
 
     async def write(self, work: Work[T]) -> T:
         """Run work, and return its result once its changes are safely stored. Once it runs, it is not interrupted."""
-        ...
 
     async def close(self) -> None:
         """Close the connection. A later call opens it again."""
-        ...
 
 
 Call: TypeAlias = tuple[str, Sequence[Value]]
@@ -76,12 +71,9 @@ class Batches(Protocol):
 
     async def create(self, statements: Sequence[str]) -> None:
         """Execute statements that create what does not exist yet."""
-        ...
 
     async def batch(self, calls: Sequence[Call]) -> list[Rows]:
         """Execute statements as one transaction, and return the rows of each. Needs no round trip for each."""
-        ...
 
     async def close(self) -> None:
         """Close the connection. A later call opens it again."""
-        ...
