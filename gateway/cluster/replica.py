@@ -95,28 +95,19 @@ class ModelReplica:
 
     async def record_routing_stats(self) -> dict[str, Any]:
         """Return what routers need to know of this replica."""
-        metrics = self._metrics
         return {
             "ready": float(self._engine.status.state is EngineState.READY),
-            "slots": metrics.slots,
-            "running": metrics.held,
-            "waiting": metrics.waiting,
-            "active_tokens": metrics.active_tokens,
             "requests": {router: number for router, number in self._requests.items() if router and number},
         }
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Return the load of this replica, and its parts, for `gateway.cluster.scaling`."""
-        metrics, model = self._metrics, self._engine.model
+        metrics, model = self._engine.metrics or EngineMetrics(), self._engine.model
         cells = (model.cells or model.slots * model.context) if model is not None else 0
         return {
             "queue": (metrics.held + metrics.waiting) / max(metrics.slots, 1),
             "tokens": metrics.active_tokens / max(cells, 1),
         }
-
-    @property
-    def _metrics(self) -> EngineMetrics:
-        return self._engine.metrics or EngineMetrics()
 
 
 def _with_threads(settings: Settings) -> Settings:

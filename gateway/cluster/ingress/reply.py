@@ -6,7 +6,7 @@ from starlette.types import Message, Send
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem
 from gateway.middleware.request_id import HEADER
-from gateway.middleware.streams.sse import LINES
+from gateway.middleware.streams.sse import EVENTS, LINES
 
 _EVENTS, _LINES = b"text/event-stream", b"application/x-ndjson"
 _PINGS = (b":", b"event: ping\n")
@@ -51,12 +51,10 @@ class ReplayableReply:
         """End a stream with an error event. Returns False if the response has no place for one."""
         media, error = _kind(self._sent)[1], self._caller.conventions.encode_error(problem)
         if media.startswith(_EVENTS):
-            name = (
-                b"event: error\n" if orjson.loads(error).get("type") == "error" else b""
-            )  # as Anthropic's clients ask
-            event = b"%bdata: %b\n\n" % (name, error)
+            name = b"event: error\n" if orjson.loads(error).get("type") == "error" else b""  # for Anthropic's clients
+            event = name + EVENTS.failure % error
         elif media.startswith(_LINES):
-            event = error + b"\n"
+            event = LINES.failure % error
         else:
             return False
         await self._send({"type": "http.response.body", "body": event, "more_body": False})
