@@ -12,15 +12,13 @@ from gateway.habits import ALIASES, LAYER_RANGE, add_habits
 from gateway.settings import Settings
 from gateway.settings.adapters import AdapterSettings
 from gateway.settings.cluster import ClusterSettings
-from gateway.settings.context_shift import ContextShiftSettings
 from gateway.settings.embedding import EmbeddingSettings
 from gateway.settings.engine import EngineSettings
 from gateway.settings.hardware import HardwareSettings
-from gateway.settings.kv_cache import KVCacheSettings
+from gateway.settings.kv_cache import ContextShiftSettings, KVCacheSettings, PrefixFileSettings
 from gateway.settings.llama_server import LlamaServerSettings
 from gateway.settings.model import ModelSettings
 from gateway.settings.network import NetworkSettings
-from gateway.settings.prefix_files import PrefixFileSettings
 from gateway.settings.reasoning import ReasoningSettings
 from gateway.settings.sampling import SamplingSettings
 

@@ -1,8 +1,12 @@
-"""Settings of the KV cache."""
+"""Settings of the KV cache: its cells, a slot that is full, and prefixes on disk."""
 
-from pydantic import BaseModel, Field
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, Field
 
 from engine.config import EngineConfig, KVType
+from gateway.settings.values import expanded
 
 _ENGINE = EngineConfig(model="")
 
@@ -22,4 +26,41 @@ class KVCacheSettings(BaseModel):
         _ENGINE.kv_unified,
         description="let all slots share the cells of the KV cache: a sequence may use those that others leave, and a "
         "common prefix takes memory once; slower while many sequences are long",
+    )
+
+
+class ContextShiftSettings(BaseModel):
+    """Treatment of a text whose slot is full."""
+
+    context_shift: bool = Field(
+        _ENGINE.context_shift,
+        description="let a text go on when its slot is full: tokens behind the first ones are discarded; requests "
+        "choose which by n_keep and n_discard",
+    )
+
+
+def _directory(path: Path) -> Path:
+    """Return a path that the engine's configuration can hold."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("the path is not UTF-8") from error
+    return expanded(path)
+
+
+class PrefixFileSettings(BaseModel):
+    """Settings of the prefixes on disk, for each model."""
+
+    prefix_dir: Annotated[Path, AfterValidator(_directory)] | None = Field(
+        None,
+        title="DIR",
+        description="directory for cached prompts that outlive the engine; several models and servers may share it; "
+        "default: none",
+    )
+    prefix_dir_bytes: int = Field(
+        _ENGINE.prefix_dir_bytes,
+        ge=1,
+        le=2**60,
+        title="BYTES",
+        description="size of --prefix-dir; the least recently used files of any model are removed first",
     )

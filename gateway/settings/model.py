@@ -14,11 +14,9 @@ from pydantic import (
 
 from engine.config import EngineConfig
 from gateway.settings.adapters import AdapterSettings
-from gateway.settings.context_shift import ContextShiftSettings
 from gateway.settings.embedding import EmbeddingSettings
 from gateway.settings.hardware import HardwareSettings
-from gateway.settings.kv_cache import KVCacheSettings
-from gateway.settings.prefix_files import PrefixFileSettings
+from gateway.settings.kv_cache import ContextShiftSettings, KVCacheSettings, PrefixFileSettings
 from gateway.settings.reasoning import ReasoningSettings
 from gateway.settings.sampling import SamplingSettings
 from gateway.settings.values import readable_template, split_items, template_variables
