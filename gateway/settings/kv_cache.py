@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel, Field
 
 from engine.config import EngineConfig, KVType
-from gateway.settings.values import expanded
+from gateway.settings.values import for_engine
 
 _ENGINE = EngineConfig(model="")
 
@@ -39,19 +39,10 @@ class ContextShiftSettings(BaseModel):
     )
 
 
-def _directory(path: Path) -> Path:
-    """Return a path that the engine's configuration can hold."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("the path is not UTF-8") from error
-    return expanded(path)
-
-
 class PrefixFileSettings(BaseModel):
     """Settings of the prefixes on disk, for each model."""
 
-    prefix_dir: Annotated[Path, AfterValidator(_directory)] | None = Field(
+    prefix_dir: Annotated[Path, AfterValidator(for_engine)] | None = Field(
         None,
         title="DIR",
         description="directory for cached prompts that outlive the engine; several models and servers may share it; "

@@ -29,14 +29,19 @@ def expanded(path: Path) -> Path:
         raise ValueError("there is no such home directory") from error
 
 
-def readable_gguf(path: Path) -> Path:
-    """Return the path of a file that begins as GGUF files do."""
+def for_engine(path: Path) -> Path:
+    """Return a path as `expanded` does, if the engine's configuration, which is sent as JSON, can hold it."""
     try:
-        str(path).encode()  # sent to the engine as JSON
+        str(path).encode()
     except UnicodeEncodeError as error:
         raise ValueError("the path is not UTF-8") from error
+    return expanded(path)
+
+
+def readable_gguf(path: Path) -> Path:
+    """Return the path of a file that begins as GGUF files do."""
+    path = for_engine(path)
     try:
-        path = expanded(path)
         if not path.exists():
             raise ValueError("there is no such file")
         if not path.is_file():
