@@ -1,9 +1,11 @@
-"""Parser of command lines, and their help. Errors are one line, without a value that may be a key."""
+"""Command lines of all commands: their parser, help and exit codes. Errors are one line, without what may be a key."""
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
+from enum import IntEnum
 from typing import NoReturn
 
 from typing_extensions import override
@@ -17,6 +19,31 @@ _QUOTED = re.compile(
 """Part of a command line that argparse quotes and that may be a key."""
 _ALIKE = 0.8
 """Least likeness of a flag to an unknown one that is meant by it."""
+
+
+class ExitCode(IntEnum):
+    """Exit codes of all commands. Python itself exits with 1 on an unexpected exception."""
+
+    DONE = 0
+    """Done; of `serve`: stopped by a signal."""
+    SETTINGS = 2
+    """Invalid arguments or settings, an extra that is not installed, or a store that cannot be used."""
+    LOAD = 3
+    """A model cannot be loaded, or cannot be had or removed."""
+    LISTEN = 4
+    """The address cannot be bound."""
+    FAILURES = 5
+    """At least one request of `bench` failed."""
+    INTERRUPTED = 130
+    """Ended by Ctrl-C, as shells have it."""
+    OUTPUT_CLOSED = 141
+    """The reader of the output has left, as `head` does."""
+
+
+def exit_with(code: ExitCode, message: str, command: str = "") -> ExitCode:
+    """Write one line to standard error, at every log level, and return the code. `serve` has no name there."""
+    sys.stderr.write(f"{f'llama-gateway {command}'.rstrip()}: {message}\n")
+    return code
 
 
 class Help(argparse.HelpFormatter):

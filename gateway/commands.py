@@ -4,10 +4,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as of a shell's commands."""
-OUTPUT_CLOSED = 141
-"""Exit code where the reader of the output has left, as `head` does."""
+from gateway.arguments import ExitCode
 
 
 def run_command(arguments: Sequence[str], environment: Mapping[str, str]) -> int | None:
@@ -53,8 +50,8 @@ def _code_of(error: BaseException) -> int | None:
     """Return the exit code of a command that its user ended; None if it ended otherwise."""
     causes = BaseExceptionGroup("", [error])
     if causes.subgroup(KeyboardInterrupt):
-        return INTERRUPTED
+        return ExitCode.INTERRUPTED
     if causes.subgroup(BrokenPipeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains at its end
-        return OUTPUT_CLOSED
+        return ExitCode.OUTPUT_CLOSED
     return None

@@ -8,9 +8,7 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from enum import IntEnum
 from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -20,6 +18,7 @@ from anyio.abc import TaskStatus
 
 from engine import EngineState, embedded_model
 from engine.logs import configure
+from gateway.arguments import ExitCode, exit_with
 from gateway.cli import SettingsError, read_settings
 from gateway.cluster.environment import set_for_local_ray
 from gateway.commands import run_command
@@ -51,19 +50,6 @@ OBJECTS_PER_COLLECTION = 10_000
 """New objects after which cyclic garbage is collected. Requests and connections make little of it. With Python's 700,
 collections take a tenth of the CPU time of requests and of streams.
 """
-
-
-class ExitCode(IntEnum):
-    """Exit codes of `serve`. Python itself exits with 1 on an unexpected exception."""
-
-    STOPPED = 0
-    """Stopped by a signal."""
-    SETTINGS = 2
-    """A setting is invalid or asks for an extra that is not installed, or the system allows too few open files."""
-    LOAD = 3
-    """A model cannot be loaded."""
-    LISTEN = 4
-    """The address cannot be bound."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -134,13 +120,7 @@ def serve_cluster(settings: Settings) -> ExitCode:
         return exit_with(ExitCode.LISTEN, str(error))
     except DeploymentFailedError as error:
         return exit_with(ExitCode.LOAD, str(error))
-    return ExitCode.STOPPED
-
-
-def exit_with(code: ExitCode, message: str) -> ExitCode:
-    """Write one line to standard error, at every log level, and return the code."""
-    sys.stderr.write(f"llama-gateway: {message}\n")
-    return code
+    return ExitCode.DONE
 
 
 def certificates_for(settings: Settings) -> Certificates | None:
@@ -210,7 +190,7 @@ async def run(
             failed = any(source.status.state is EngineState.FAILED for source in engines.values())
         tasks.cancel_scope.cancel()
     logger.info("stopped")
-    return ExitCode.LOAD if failed and not settings.on_demand else ExitCode.STOPPED
+    return ExitCode.LOAD if failed and not settings.on_demand else ExitCode.DONE
 
 
 def log_choices(settings: Settings, listening: Listening) -> None:

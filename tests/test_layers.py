@@ -237,6 +237,7 @@ RULES: dict[str, set[str]] = {
     "gateway.doctor": {"gateway.doctor", "gateway.arguments", "gateway.chat", "engine"},
     "gateway.doctor.command": {
         "gateway.doctor",
+        "gateway.arguments",
         "engine",
         "gateway.cli",
         "gateway.hub",
@@ -255,9 +256,9 @@ RULES: dict[str, set[str]] = {
         "typing_extensions",
     },
     "gateway.hub.client": {"gateway.hub", "httpx2", "huggingface_hub"},
-    "gateway.hub.command": {"gateway.hub", "gateway.progress", "anyio", "orjson"},
+    "gateway.hub.command": {"gateway.hub", "gateway.arguments", "gateway.progress", "anyio", "orjson"},
     "gateway.hub.opening": {"gateway.hub", "huggingface_hub"},
-    "gateway.bench.command": {"gateway.bench", "anyio", "orjson", "tqdm"},
+    "gateway.bench.command": {"gateway.bench", "gateway.arguments", "anyio", "orjson", "tqdm"},
     "gateway.bench.plot": {"gateway.bench", "matplotlib", "plotille"},
     "gateway.tracing": {
         "gateway.tracing",

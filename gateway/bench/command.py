@@ -5,7 +5,6 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from enum import IntEnum
 from itertools import islice
 from typing import Any
 
@@ -14,6 +13,7 @@ import orjson
 from anyio.abc import TaskStatus
 from tqdm import tqdm
 
+from gateway.arguments import ExitCode, exit_with
 from gateway.bench import plot, table
 from gateway.bench.arguments import TERMINAL, Arguments, read_arguments
 from gateway.bench.load import run_clients
@@ -22,19 +22,6 @@ from gateway.bench.outcome import Outcome
 from gateway.bench.summary import Summary, summarise
 
 JSON_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
-
-
-class ExitCode(IntEnum):
-    """Exit codes of `bench`. Codes that `serve` also uses have the same meaning there."""
-
-    MEASURED = 0
-    """All stages measured, without a failure."""
-    ARGUMENTS = 2
-    """Invalid arguments, or no model found."""
-    FAILURES = 5
-    """At least one request failed."""
-    INTERRUPTED = 130
-    """Stopped by a signal."""
 
 
 def bench(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -72,16 +59,14 @@ class Bench:
         try:
             self._model = self._model or await only_model(given.target, given.timeout)
         except NoModel as error:
-            sys.stderr.write(
-                f"llama-gateway bench: cannot choose a model of {given.url}; name one with --model: {error}\n"
-            )
-            return ExitCode.ARGUMENTS
+            message = f"cannot choose a model of {given.url}; name one with --model: {error}"
+            return exit_with(ExitCode.SETTINGS, message, "bench")
         _print(table.title(given, self._model))
         _print(table.head())
         posts = (given.target.post(given.workload.route, body) for body in given.workload.bodies(self._model))
         for clients in given.clients:
             await self._measure_stage(clients, islice(posts, given.requests))
-        return ExitCode.FAILURES if any(summary.failures for summary in self._summaries) else ExitCode.MEASURED
+        return ExitCode.FAILURES if any(summary.failures for summary in self._summaries) else ExitCode.DONE
 
     async def _measure_stage(self, clients: int, posts: Iterator[bytes]) -> None:
         given = self._arguments

@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from enum import IntEnum
 
 import anyio
 import orjson
 
+from gateway.arguments import ExitCode, exit_with
 from gateway.cli import SettingsError, read_settings
 from gateway.doctor.arguments import read_arguments
 from gateway.doctor.diagnosis import Subject, diagnose
@@ -27,17 +27,6 @@ _NAMES = {"model", "models", "models_dir", "embedding_model"}
 """Settings that name models."""
 
 
-class ExitCode(IntEnum):
-    """Exit codes of `doctor`. Codes that `serve` also uses have the same meaning there."""
-
-    GOOD = 0
-    """All models can be served, or without a model llama.cpp works."""
-    SETTINGS = 2
-    """Invalid arguments or settings."""
-    LOAD = 3
-    """A model cannot be served, or llama.cpp does not work at all."""
-
-
 def doctor(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the command and return its exit code.
 
@@ -50,21 +39,16 @@ def doctor(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
         settings = read_settings(["serve", *given.flags], environment)
         subjects = _subjects(settings)
     except SettingsError as error:
-        return _fail(str(error), ExitCode.SETTINGS)
+        return exit_with(ExitCode.SETTINGS, str(error), "doctor")
     except HubError as error:
-        return _fail(error.message, ExitCode.LOAD)
+        return exit_with(ExitCode.LOAD, error.message, "doctor")
     diagnosis = diagnose(subjects)
     found = findings(diagnosis)
     if given.json:
         sys.stdout.write(orjson.dumps(object_of(diagnosis, found), option=_JSON).decode())
     else:
         sys.stdout.write(text_of(diagnosis, found))
-    return ExitCode.LOAD if any(finding.level is Level.PROBLEM for finding in found) else ExitCode.GOOD
-
-
-def _fail(message: str, code: ExitCode) -> ExitCode:
-    sys.stderr.write(f"llama-gateway doctor: {message}\n")
-    return code
+    return ExitCode.LOAD if any(finding.level is Level.PROBLEM for finding in found) else ExitCode.DONE
 
 
 def _subjects(settings: Settings) -> list[Subject]:

@@ -4,7 +4,6 @@ import logging
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import IntEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import anyio
 import orjson
 
+from gateway.arguments import ExitCode, exit_with
 from gateway.hub.arguments import Arguments, read_arguments
 from gateway.hub.cache import HubCache
 from gateway.hub.choice import choose
@@ -23,24 +23,11 @@ from gateway.progress import progress_for
 _JSON = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
-class ExitCode(IntEnum):
-    """Exit codes of the commands. Codes that `serve` also uses have the same meaning there."""
-
-    DONE = 0
-    """Done."""
-    ARGUMENTS = 2
-    """Invalid arguments, or the extra `hub` is not installed."""
-    LOAD = 3
-    """There is no such model, or it cannot be had or removed."""
-    INTERRUPTED = 130
-    """Stopped by Ctrl-C."""
-
-
 def hub(arguments: Sequence[str]) -> int:
     """Run the command that a command line begins with, and return its exit code."""
     given = read_arguments(arguments)
     if find_spec("huggingface_hub") is None:
-        return _fail(given, 'this needs a package: pip install "llama-gateway[hub]"', ExitCode.ARGUMENTS)
+        return exit_with(ExitCode.SETTINGS, 'this needs a package: pip install "llama-gateway[hub]"', given.action)
     from gateway.hub.opening import hub_cache  # noqa: PLC0415 - it needs the package
 
     try:
@@ -51,15 +38,10 @@ def hub(arguments: Sequence[str]) -> int:
         elif given.model is not None:
             _remove(hub_cache(), given.model)
     except HubError as error:
-        return _fail(given, error.message, ExitCode.LOAD)
+        return exit_with(ExitCode.LOAD, error.message, given.action)
     except KeyboardInterrupt:
-        return _fail(given, "interrupted; the next pull continues here", ExitCode.INTERRUPTED)
+        return exit_with(ExitCode.INTERRUPTED, "interrupted; the next pull continues here", given.action)
     return ExitCode.DONE
-
-
-def _fail(given: Arguments, message: str, code: ExitCode) -> ExitCode:
-    sys.stderr.write(f"llama-gateway {given.action}: {message}\n")
-    return code
 
 
 async def _pull(reference: HubReference) -> None:

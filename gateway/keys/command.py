@@ -3,11 +3,11 @@
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from enum import IntEnum
 
 import anyio
 import orjson
 
+from gateway.arguments import ExitCode, exit_with
 from gateway.keys import table
 from gateway.keys.arguments import Action, Arguments, read_arguments
 from gateway.keys.key import Key
@@ -21,15 +21,6 @@ from gateway.usage.store import KeyUsage, UsageStore
 JSON_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
 
-class ExitCode(IntEnum):
-    """Exit codes of `keys`. Codes that `serve` also uses have the same meaning there."""
-
-    DONE = 0
-    """Done."""
-    ARGUMENTS = 2
-    """Invalid arguments, no such key, or a store that cannot be used."""
-
-
 def keys(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Run the command and return its exit code.
 
@@ -41,8 +32,7 @@ def keys(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     try:
         anyio.run(run, given)
     except (StorageError, KeyStoreError) as error:
-        sys.stderr.write(f"llama-gateway keys: {error}\n")
-        return ExitCode.ARGUMENTS
+        return exit_with(ExitCode.SETTINGS, str(error), "keys")
     return ExitCode.DONE
 
 

@@ -10,8 +10,9 @@ import anyio
 import orjson
 import pytest
 
+from gateway.arguments import ExitCode
 from gateway.bench.arguments import read_arguments
-from gateway.bench.command import Bench, ExitCode
+from gateway.bench.command import Bench
 from gateway.program import main
 from tests.gateway.bench.scripted import DONE, Peer, Request, Script, scripted, stream, text, usage, whole
 from tests.repeat import first
@@ -84,7 +85,7 @@ async def test_stages_run_in_order_and_are_printed_and_written(
 @pytest.mark.anyio
 async def test_a_run_without_failures_plots_in_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     code, requests = await run(refusing(99), "--model", "mine", "--clients", "2", "--requests", "2", "--plot")
-    assert (code, len(requests)) == (ExitCode.MEASURED, 2)
+    assert (code, len(requests)) == (ExitCode.DONE, 2)
     assert requests[0].body["model"] == "mine"
     assert "(tokens/s) ^" in capsys.readouterr().out
 
@@ -96,7 +97,7 @@ async def test_an_unreadable_model_list_is_one_line_and_2(capsys: pytest.Capture
 
     code, _ = await run(script, *files)
     said = capsys.readouterr()
-    assert (code, said.out) == (ExitCode.ARGUMENTS, "")
+    assert (code, said.out) == (ExitCode.SETTINGS, "")
     assert said.err.endswith("/v1; name one with --model: status 401: Wrong key.\n")
     assert said.err.count("\n") == 1
     assert not [name for name in files if Path(name).exists()]  # noqa: ASYNC240 - a test has time
