@@ -6,7 +6,8 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gateway.settings.engine import EngineSettings
-from gateway.settings.values import addresses, api_keys, expanded, origins, paths, store_place
+from gateway.settings.values import addresses, api_keys, expanded, origins, paths
+from gateway.storage.place import check_place
 
 
 class NetworkSettings(EngineSettings):
@@ -64,7 +65,7 @@ class NetworkSettings(EngineSettings):
         description="API key without limits that requests may have; repeatable, or separated by commas; also the "
         "variable LLAMA_API_KEY; default: no key is needed, unless --keys is set",
     )
-    keys: Annotated[str, Field(min_length=1), AfterValidator(store_place)] | None = Field(
+    keys: Annotated[str, Field(min_length=1), AfterValidator(check_place)] | None = Field(
         None,
         repr=False,
         title="STORE",

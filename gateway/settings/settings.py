@@ -7,7 +7,8 @@ from pydantic import AfterValidator, Field
 from gateway.settings.cluster import ClusterSettings
 from gateway.settings.llama_server import LlamaServerSettings
 from gateway.settings.network import NetworkSettings
-from gateway.settings.values import shared_place, store_place
+from gateway.settings.values import shared_place
+from gateway.storage.place import check_place
 
 
 class Settings(NetworkSettings, LlamaServerSettings, ClusterSettings):
@@ -80,7 +81,7 @@ class Settings(NetworkSettings, LlamaServerSettings, ClusterSettings):
         description="background responses of one client that may run or wait; further ones get status 429; default: a "
         "quarter of --slots and --queue-limit",
     )
-    usage: Annotated[str, Field(min_length=1), AfterValidator(store_place)] | None = Field(
+    usage: Annotated[str, Field(min_length=1), AfterValidator(check_place)] | None = Field(
         None,
         repr=False,
         title="STORE",

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator
 
 from gateway.hub.reference import SCHEME, HubReference
+from gateway.storage.place import check_place, is_url
 
 _URLS = (("http:",), ("https:",))
 """First parts of the paths that URLs look like."""
@@ -163,20 +164,11 @@ def folder(path: Path) -> Path:
     return path
 
 
-def store_place(place: str) -> str:
-    """Return the place of a database that `gateway.storage` can open."""
-    from gateway.storage.place import check_place  # noqa: PLC0415 - few servers have a store
-
-    return check_place(place)
-
-
 def shared_place(place: str) -> str:
     """Return the URL of a PostgreSQL database."""
-    from gateway.storage.place import is_url  # noqa: PLC0415 - few servers have a store
-
     if not is_url(place):
         raise ValueError("this is no URL that begins with postgresql://")
-    return store_place(place)
+    return check_place(place)
 
 
 def paths(value: object) -> object:
