@@ -73,7 +73,7 @@ class Equipment:
     """Reports the held prefixes to this process; unset to report them at /prefixes, if the settings have a secret."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Gateway:
     """The application and the objects that its server also needs."""
 
@@ -169,20 +169,20 @@ def create_gateway(
     app = CountedResponses(parts.app(apis, limiter, journal, opened.keys), server.responses)
     metrics_app = parts.app((metrics_api(MetricsEndpoints(exposition), shown),), limiter, journal, None)
     return Gateway(
-        app,
-        apis,
-        models,
-        health,
-        background,
-        stores,
-        parts.streams,
-        parts.silences,
-        observers,
-        metrics_app,
-        limiter,
-        opened.usage,
-        opened.keys,
-        pulls,
+        app=app,
+        apis=apis,
+        models=models,
+        health=health,
+        background=background,
+        stores=stores,
+        streams=parts.streams,
+        silences=parts.silences,
+        observers=observers,
+        metrics_app=metrics_app,
+        limiter=limiter,
+        usage=opened.usage,
+        keys=opened.keys,
+        pulls=pulls,
     )
 
 
