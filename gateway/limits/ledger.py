@@ -50,8 +50,8 @@ class KeyLedger:
         Raises:
             RefusedError: a limit is reached (429).
         """
-        self._check_budget("tokens_per_day", self.day, limits.tokens_per_day, bound, now)
-        self._check_budget("tokens_per_month", self.month, limits.tokens_per_month, bound, now)
+        _check_budget("tokens_per_day", self.day, limits.tokens_per_day, bound, now)
+        _check_budget("tokens_per_month", self.month, limits.tokens_per_month, bound, now)
         if limits.concurrent_requests is not None and self.running >= limits.concurrent_requests:
             raise concurrency_exceeded(limits.concurrent_requests)
         _check_rate("requests_per_minute", self.requests, limits.requests_per_minute, 1, now)
@@ -87,12 +87,13 @@ class KeyLedger:
         self.month.reserve(month_tokens - hold.month)
         hold.day, hold.month = day_tokens, month_tokens
 
-    def _check_budget(self, name: str, budget: Budget, limit: int | None, bound: int, now: Moment) -> None:
-        if limit is None:
-            return
-        remaining = budget.remaining(limit, now.time)
-        if remaining < max(1, min(bound, limit)):
-            raise budget_exceeded(name, limit, remaining, bound, budget.reset(now.time))
+
+def _check_budget(name: str, budget: Budget, limit: int | None, bound: int, now: Moment) -> None:
+    if limit is None:
+        return
+    remaining = budget.remaining(limit, now.time)
+    if remaining < max(1, min(bound, limit)):
+        raise budget_exceeded(name, limit, remaining, bound, budget.reset(now.time))
 
 
 def _check_rate(name: str, bucket: Bucket, limit: int | None, amount: int, now: Moment) -> None:

@@ -33,10 +33,6 @@ from gateway.middleware.streams.silence import Silences
 logger = logging.getLogger(__name__)
 
 
-def _openai(_scope: Scope) -> Conventions:
-    return OPENAI
-
-
 class RequestScope:
     """Middleware that runs each request in a task group, and cancels it when the client stops waiting.
 
@@ -53,7 +49,7 @@ class RequestScope:
         app: ASGIApp,
         limits: RequestLimits,
         *,
-        conventions_for: Callable[[Scope], Conventions] = _openai,
+        conventions_for: Callable[[Scope], Conventions] = lambda _scope: OPENAI,
         authenticate: Authenticate = no_authentication,
         partition_cache: bool = False,
         budget: BodyBudget | None = None,
