@@ -14,10 +14,6 @@ class HolderIndex(Generic[ReplicaT]):
     def __init__(self) -> None:
         self._holders: dict[int, list[ReplicaT]] = {}
 
-    def __len__(self) -> int:
-        """Return the number of different blocks."""
-        return len(self._holders)
-
     def add(self, replica: ReplicaT, blocks: Iterable[int]) -> None:
         """Record a holder of blocks that it does not hold yet."""
         for block in blocks:

@@ -65,10 +65,6 @@ class HeldBlocks:
         self.sequence = 0
         """Sequence number of the state."""
 
-    def __len__(self) -> int:
-        """Return the number of held blocks."""
-        return len(self._held)
-
     def update(self, held: AbstractSet[int]) -> None:
         """Replace the held blocks. The log forgets changes that would be larger than a complete report."""
         changed = frozenset(self._held ^ held)

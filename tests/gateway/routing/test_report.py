@@ -56,7 +56,7 @@ def test_the_same_blocks_are_no_new_state() -> None:
     log = HeldBlocks(1)
     log.update({1})
     log.update({1})
-    assert (log.sequence, len(log)) == (1, 1)
+    assert (log.sequence, len(log.report().held)) == (1, 1)
     assert log.report(1) == Report(1, 1, 1, frozenset(), frozenset())
 
 
