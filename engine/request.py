@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 from msgspec import Struct, structs
 
 from engine.prompt import Prompt
+
+SamplerName: TypeAlias = Literal[
+    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"
+]
+"""Names of the samplers, in llama.cpp's order."""
 
 
 class _Part(Struct, frozen=True, omit_defaults=True):

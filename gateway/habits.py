@@ -11,6 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 from typing_extensions import override
 
 from gateway.like.llama_server_flags import ALWAYS, OFF, ON, answers
+from gateway.like.spellings import SAMPLER_LETTERS
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "model": ("-m",),
@@ -50,17 +51,6 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 _Convert: TypeAlias = Callable[[str], str | None]
 
 _MOST_LAYERS = "1000"
-_SAMPLERS = {
-    "e": "penalties",
-    "d": "dry",
-    "s": "top_n_sigma",
-    "k": "top_k",
-    "y": "typ_p",
-    "p": "top_p",
-    "m": "min_p",
-    "x": "xtc",
-    "t": "temperature",
-}
 
 
 def _renamed(words: Mapping[str, str]) -> Callable[[str], str]:
@@ -115,7 +105,7 @@ def _seed(seed: str) -> str:
 
 def _letters(letters: str) -> str:
     """Convert one letter for each sampler. Others are refused as names."""
-    return ";".join(_SAMPLERS.get(letter, letter) for letter in letters)
+    return ";".join(SAMPLER_LETTERS.get(letter, letter) for letter in letters)
 
 
 CONVERTED: Mapping[tuple[str, ...], tuple[str, _Convert]] = {

@@ -92,8 +92,8 @@ RULES: dict[str, set[str]] = {
     "engine.embedded": {"engine.embedded"},
     "engine.embedded.training": {"engine.embedded", "gguf", "jinja2", "llama_cpp", "numpy", "torch", "tqdm"},
     "gateway": SERVED,
-    "gateway.habits": {"gateway.like.llama_server_flags", "typing_extensions"},
-    "gateway.like": {"gateway.like"},
+    "gateway.habits": {"gateway.like", "typing_extensions"},
+    "gateway.like": {"gateway.like", "engine"},
     "gateway.server": {"gateway.server", "gateway.middleware", "engine.notifier", "anyio", "starlette"},
     "gateway.server.unix": {"typing_extensions"},
     "gateway.server.hypercorn": {
@@ -215,6 +215,7 @@ RULES: dict[str, set[str]] = {
     "gateway.apis.openai.responses.encoded": {"gateway.apis.openai.responses", "msgspec", "orjson"},
     "gateway.apis.generate": {"gateway.apis.generate", *SHARED},
     "gateway.apis.llama_server": {"gateway.apis.llama_server", *SHARED},
+    "gateway.apis.llama_server.completion.samplers": {"gateway.like.spellings", *SHARED},
     "gateway.apis.llama_server.metrics": {"gateway.apis.llama_server.options", "gateway.metrics", *SHARED},
     "gateway.apis.llama_server.props": {"gateway", "gateway.apis.llama_server", *SHARED},
     # It has OpenAI's routes, too, with fields of its own.

@@ -1,13 +1,14 @@
 """Selection and order of the samplers of a request."""
 
 from collections.abc import Callable
+from typing import get_args
 
 import numpy as np
 
-from engine.request import Sampling
+from engine.request import SamplerName, Sampling
 from engine.sampling import penalties
 
-DEFAULT = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
+DEFAULT: tuple[str, ...] = get_args(SamplerName)
 """llama.cpp's order."""
 MIROSTAT = "mirostat"
 _WITH_MIROSTAT = ("penalties", "dry", "temperature", MIROSTAT)

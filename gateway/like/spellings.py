@@ -1,11 +1,25 @@
-"""Flags and variables of llama-server: which flags have no value, and which variables stand for which flags.
+"""Spellings of llama-server: flags without a value, variables that stand for flags, and letters of samplers.
 
 The lists are those of llama.cpp's `common/arg.cpp`, as of llama-cpp-python 0.3.36.
 """
 
 from collections.abc import Iterator, Mapping
 
+from engine import SamplerName
 from gateway.like.llama_server_flags import OFF, ON
+
+SAMPLER_LETTERS: Mapping[str, SamplerName] = {
+    "e": "penalties",
+    "d": "dry",
+    "s": "top_n_sigma",
+    "k": "top_k",
+    "y": "typ_p",
+    "p": "top_p",
+    "m": "min_p",
+    "x": "xtc",
+    "t": "temperature",
+}
+"""Letters of the samplers."""
 
 _VALUELESS = """-h --help --usage --version -cl --cache-list --completion-bash --swa-full -kvu --kv-unified -no-kvu
 --no-kv-unified --cache-idle-slots --no-cache-idle-slots --context-shift --no-context-shift --perf --no-perf -e

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
+from engine import SamplerName
 from gateway.settings.values import split_items
 
-SAMPLERS = ("penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature")
+SAMPLERS: tuple[str, ...] = get_args(SamplerName)
 """Names of the samplers."""
 NO_BREAKERS = "none"
 

@@ -1,11 +1,11 @@
 """Sampling fields: those of OpenAI, llama.cpp and vLLM."""
 
 import re
-from typing import Annotated, Literal, TypeAlias, get_args
+from typing import Annotated, TypeAlias, get_args
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 
-from engine import GenerationRequest, Prompt, Sampling
+from engine import GenerationRequest, Prompt, SamplerName, Sampling
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.json_types import wrong_type
 
@@ -36,10 +36,6 @@ MAX_ADAPTER_SCALE = 100
 MAX_BREAKERS = 16
 MAX_BREAKER_BYTES = 40
 """Maximum of bytes that llama.cpp reads of one breaker. It searches the whole vocabulary for each breaker."""
-
-SamplerName: TypeAlias = Literal[
-    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"
-]
 
 StopForm: TypeAlias = Annotated[str, Field(min_length=1, max_length=MAX_STOP_LENGTH)]
 StopForms: TypeAlias = StopForm | Annotated[list[StopForm], Field(max_length=MAX_STOPS)]

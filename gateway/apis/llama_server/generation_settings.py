@@ -2,8 +2,8 @@
 
 from typing import Any, TypeAlias, get_args
 
-from engine import GenerationRequest
-from gateway.apis.fields.sampling import MAX_INT, SamplerName
+from engine import GenerationRequest, SamplerName
+from gateway.apis.fields.sampling import MAX_INT
 
 RANDOM_SEED = 2**32 - 1
 """Value of `seed` that draws a seed."""

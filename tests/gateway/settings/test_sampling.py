@@ -1,13 +1,13 @@
 """Settings of sampling: bounds as those of requests, and their values for the engine."""
 
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
 
 from engine import GenerationRequest, Sampling
-from gateway.apis.fields.sampling import SamplerName, SamplingFields
-from gateway.settings.sampling import SAMPLERS, SamplingSettings
+from gateway.apis.fields.sampling import SamplingFields
+from gateway.settings.sampling import SamplingSettings
 
 BOUNDS = {"minimum", "maximum"}
 
@@ -22,10 +22,6 @@ def bounds_of(model: type[SamplingSettings | SamplingFields], name: str) -> dict
 def test_a_default_has_the_bounds_of_the_field(name: str) -> None:
     assert name in SamplingFields.model_fields
     assert bounds_of(SamplingSettings, name) == bounds_of(SamplingFields, name)
-
-
-def test_the_samplers_are_those_of_requests() -> None:
-    assert get_args(SamplerName) == SAMPLERS
 
 
 def test_each_parameter_of_sampling_has_a_setting() -> None:

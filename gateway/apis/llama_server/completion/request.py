@@ -5,18 +5,11 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BeforeValidator, Field, field_validator
 from typing_extensions import override
 
-from engine import GenerationRequest, Sampling
+from engine import GenerationRequest, SamplerName, Sampling
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.prompts import MAX_CHOICES, bounded_choices
-from gateway.apis.fields.sampling import (
-    MAX_BIASES,
-    MAX_INT,
-    MIN_REPEAT_PENALTY,
-    SamplerName,
-    SamplingFields,
-    cut_at_the_end,
-)
+from gateway.apis.fields.sampling import MAX_BIASES, MAX_INT, MIN_REPEAT_PENALTY, SamplingFields, cut_at_the_end
 from gateway.apis.fields.stream import StreamOptions
 from gateway.apis.llama_server.completion.samplers import SamplerForms, read_samplers
 from gateway.apis.llama_server.generation_settings import BAN

@@ -4,19 +4,9 @@ from typing import Annotated, TypeAlias, get_args
 
 from pydantic import Field
 
-from gateway.apis.fields.sampling import SamplerName
+from engine import SamplerName
+from gateway.like.spellings import SAMPLER_LETTERS
 
-_LETTERS: dict[str, SamplerName] = {
-    "e": "penalties",
-    "d": "dry",
-    "s": "top_n_sigma",
-    "k": "top_k",
-    "y": "typ_p",
-    "p": "top_p",
-    "m": "min_p",
-    "x": "xtc",
-    "t": "temperature",
-}
 _SYNONYMS: dict[str, SamplerName] = {
     "top-k": "top_k",
     "top-p": "top_p",
@@ -42,7 +32,7 @@ def read_samplers(value: object) -> list[SamplerName]:
     Raises:
         ValueError: for another type, or for more names than there are samplers. pydantic reports it.
     """
-    names = _LETTERS if isinstance(value, str) else _NAMES
+    names = SAMPLER_LETTERS if isinstance(value, str) else _NAMES
     if not isinstance(value, str | list) or len(value) > MAX_NAMES or not all(isinstance(name, str) for name in value):
         raise ValueError(f"should be a string, or an array of at most {MAX_NAMES} strings")
     return list(dict.fromkeys(names[name] for name in value if name in names))
