@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import anyio
 from anyio import from_thread, to_thread
@@ -21,18 +21,10 @@ HANG_UP_LOOK = 1.0
 SHUTDOWN = "the server is shutting down"
 
 
-class Application(Protocol):
-    """ASGI application as Hypercorn wraps it."""
-
-    async def __call__(
-        self,
-        scope: Scope,
-        receive: Receive,
-        send: Callable[[Any], Awaitable[None]],
-        sync_spawn: Callable[..., Any],
-        call_soon: Callable[..., Any],
-    ) -> None:
-        """Serve one request."""
+Application: TypeAlias = Callable[
+    [Scope, Receive, Callable[[Any], Awaitable[None]], Callable[..., Any], Callable[..., Any]], Awaitable[None]
+]
+"""ASGI application as Hypercorn wraps it, which also takes functions that run others in a thread, and from there."""
 
 
 class Requests:
