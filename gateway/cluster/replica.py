@@ -41,10 +41,9 @@ class ModelReplica:
         self._requests = Counter[str]()
         self._prefixes = HeldPrefixes(secret)
         host = Host(open_replica(_with_threads(settings), self._prefixes))
-        parts = await host.open()
+        gateway, self._engine = await host.open()
         self._host = host  # not before: Ray also calls the destructor if this has failed
-        self._gateway, self._engine = parts.gateway, parts.engine
-        self._app = SettledResponses(parts.gateway.app, parts.gateway.settled)
+        self._app = SettledResponses(gateway.app, gateway.settled)
 
     async def __del__(self) -> None:
         """Close the gateway and its engine. Ray calls this when all requests have ended."""

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 
 from engine import Engine
 from gateway.app import Equipment, Gateway
@@ -14,19 +13,9 @@ from gateway.settings import Settings
 from gateway.stores import open_stores
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicaParts:
-    """Open parts of a replica."""
-
-    gateway: Gateway
-    """The application and its objects."""
-    engine: Engine
-    """Engine of the model."""
-
-
 @asynccontextmanager
-async def open_replica(settings: Settings, prefixes: HeldPrefixes) -> AsyncIterator[ReplicaParts]:
-    """Open the gateway of one model. Waits until the model is loaded.
+async def open_replica(settings: Settings, prefixes: HeldPrefixes) -> AsyncIterator[tuple[Gateway, Engine]]:
+    """Open the gateway of one model, and its engine. Waits until the model is loaded.
 
     Args:
         settings: name one model, which is not loaded on demand.
@@ -43,4 +32,4 @@ async def open_replica(settings: Settings, prefixes: HeldPrefixes) -> AsyncItera
         async with open_gateway(sources, settings, equipment) as gateway, running(clock):
             (engine,) = (source.engine for source in sources.values() if source.engine is not None)
             await engine.ready()
-            yield ReplicaParts(gateway, engine)
+            yield gateway, engine
