@@ -104,7 +104,7 @@ class HubCache:
     def models(self) -> Iterator[CachedModel]:
         """Yield every complete model once, sorted by repository and name."""
         for folder in sorted(self.root.glob("models--*--*")):
-            repository = folder.name.removeprefix("models--").replace("--", "/", 1)
+            repository = repository_of(folder)
             newest: dict[str, CachedModel] = {}
             for files in self.snapshots(repository):
                 for name in files:
@@ -116,7 +116,7 @@ class HubCache:
     def partials(self) -> Iterator[tuple[str, Path]]:
         """Yield every download that is not complete, with its repository."""
         for path in sorted(self.root.glob(f"models--*--*/blobs/*{PARTIAL}")):
-            yield path.parents[1].name.removeprefix("models--").replace("--", "/", 1), path
+            yield repository_of(path.parents[1]), path
 
     def remove(self, repository: str, names: Iterable[str]) -> int:
         """Remove files of a repository from all commits, with the contents that no other file has.
@@ -158,6 +158,11 @@ class HubCache:
     def folder(self, repository: str) -> Path:
         """Return the folder of a repository, whether it is there or not."""
         return self.root / f"models--{repository.replace('/', '--')}"
+
+
+def repository_of(folder: Path) -> str:
+    """Return the name of the repository that has a folder: see `HubCache.folder`."""
+    return folder.name.removeprefix("models--").replace("--", "/", 1)
 
 
 def is_at(file: IO[bytes], path: Path) -> bool:

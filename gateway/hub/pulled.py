@@ -12,7 +12,7 @@ from pathlib import Path
 
 import orjson
 
-from gateway.hub.cache import HubCache
+from gateway.hub.cache import HubCache, repository_of
 from gateway.hub.choice import choose
 from gateway.hub.errors import HubError
 from gateway.hub.reference import HubReference
@@ -57,7 +57,7 @@ class PulledModels:
     def all(self) -> Iterator[tuple[HubReference, Path]]:
         """Yield the models that are still complete, with their files, or their first parts."""
         for path in sorted(self._cache.root.glob(f"models--*--*/{LIST}")):
-            repository = path.parent.name.removeprefix("models--").replace("--", "/", 1)
+            repository = repository_of(path.parent)
             for reference in sorted(self._read(repository).models, key=str):
                 if (file := self._cache.find(reference)) is not None:
                     yield reference, file
