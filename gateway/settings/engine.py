@@ -1,6 +1,7 @@
 """Settings of the models that are served, and those that all engine processes share."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
@@ -165,10 +166,5 @@ class EngineSettings(ModelSettings):
     def engine_config(self, served: ServedModel | None = None) -> EngineConfig:
         """Return the configuration of a model's engine process; None is the default model."""
         chosen = served or self.served[0]
-        return EngineConfig(
-            model=str(chosen.place),
-            **chosen.settings.engine_fields(),
-            queue_limit=self.queue_limit,
-            log_level=self.log_level,
-            log_format=self.log_format,
-        )
+        own = chosen.settings.config_of(str(chosen.place))
+        return replace(own, queue_limit=self.queue_limit, log_level=self.log_level, log_format=self.log_format)

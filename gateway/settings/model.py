@@ -1,6 +1,6 @@
 """Settings that each model may have for itself."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -176,33 +176,34 @@ class ModelSettings(
         if self.context_shift and self.kv_unified:  # llama.cpp would move shared cells in all slots
             raise ValueError("--context-shift needs cells of its own for each slot: leave out --kv-unified")
 
-    def engine_fields(self) -> dict[str, Any]:
-        """Return the fields of `EngineConfig` that these settings decide."""
-        return {
-            "slots": self.slots,
-            "context": self.context,
-            "threads": self.threads,
-            "threads_batch": self.threads_batch,
-            "gpu_layers": self.gpu_layers,
-            "hardware": self.hardware,
-            "rope": self.rope,
-            "speculation": _as_bool(self.speculation),
-            "repack": _as_bool(self.repack),
-            "flash_attention": _as_bool(self.flash_attention),
-            "backend_sampling": _as_bool(self.backend_sampling),
-            "step_target_ms": self.step_target_ms,
-            "prefix_store": self.prefix_store,
-            "prefix_dir": None if self.prefix_dir is None else str(self.prefix_dir),
-            "prefix_dir_bytes": self.prefix_dir_bytes,
-            "kv_type_k": self.kv_type_k,
-            "kv_type_v": self.kv_type_v,
-            "kv_unified": self.kv_unified,
-            "context_shift": self.context_shift,
-            "pooling": self.pooling,
-            "adapters": tuple(str(adapter.file) for adapter in self.adapters),
-            "control_vectors": self.control_vectors,
-            "control_vector_layers": self.control_vector_layers,
-        }
+    def config_of(self, model: str) -> EngineConfig:
+        """Return the configuration of the engine of a model, as far as these settings decide it."""
+        return EngineConfig(
+            model=model,
+            slots=self.slots,
+            context=self.context,
+            threads=self.threads,
+            threads_batch=self.threads_batch,
+            gpu_layers=self.gpu_layers,
+            hardware=self.hardware,
+            rope=self.rope,
+            speculation=_as_bool(self.speculation),
+            repack=_as_bool(self.repack),
+            flash_attention=_as_bool(self.flash_attention),
+            backend_sampling=_as_bool(self.backend_sampling),
+            step_target_ms=self.step_target_ms,
+            prefix_store=self.prefix_store,
+            prefix_dir=None if self.prefix_dir is None else str(self.prefix_dir),
+            prefix_dir_bytes=self.prefix_dir_bytes,
+            kv_type_k=self.kv_type_k,
+            kv_type_v=self.kv_type_v,
+            kv_unified=self.kv_unified,
+            context_shift=self.context_shift,
+            pooling=self.pooling,
+            adapters=tuple(str(adapter.file) for adapter in self.adapters),
+            control_vectors=self.control_vectors,
+            control_vector_layers=self.control_vector_layers,
+        )
 
 
 def _as_bool(choice: Literal["auto", "on", "off"]) -> bool | None:
