@@ -6,11 +6,13 @@ url=${1:-http://localhost:8000}
 
 show() { printf '\n$ curl %s\n' "$*"; curl --silent --show-error "$@"; printf '\n'; }
 
-# Ready for requests, and for probes: the process lives, and it is ready.
+# Ready for requests, and for probes: the process lives, and it is ready. The version of the server.
 show "$url/health"
 show "$url/v1/health"
 show "$url/livez"
 show "$url/readyz"
+show "$url/ping"
+show "$url/version"
 show "$url/v1/models"
 show "$url/v1/models/default"
 

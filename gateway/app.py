@@ -157,7 +157,7 @@ def create_gateway(
     models = create_models(engines, settings, serving)
     make = partial(create_model, settings=settings, serving=serving)
     pulls = None if equipment.pulls is None else Pulls(models, equipment.pulls, settings, make)
-    health = HealthEndpoints(models, lag=lambda: equipment.clock.lag)
+    health = HealthEndpoints(models, __version__, lag=lambda: equipment.clock.lag)
     requests = RequestMetrics(model.name for model in models.named)
     llama_cpp = LlamaCppCollector(models.all)
     observers += [requests.observe, llama_cpp.observe]

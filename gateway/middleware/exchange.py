@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 
-PROBES = frozenset({"/health", "/v1/health", "/livez", "/readyz"})
+PROBES = frozenset({"/health", "/v1/health", "/livez", "/readyz", "/ping"})
 """Paths by which orchestrators ask for the state of the server."""
 QUIET_PATHS = PROBES | {"/metrics"}
 """Paths that programs ask every few seconds. They have a line at the level `debug` only, and no span. Nor are they

@@ -76,7 +76,7 @@ class NetworkSettings(EngineSettings):
         (),
         title="PATH",
         description="path that needs no API key, such as /metrics; repeatable, or separated by commas; default: only "
-        "/health, /v1/health, /livez and /readyz",
+        "/health, /v1/health, /livez, /readyz and /ping",
     )
 
     @model_validator(mode="after")

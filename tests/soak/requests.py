@@ -16,8 +16,8 @@ SERVED = frozenset({200, 429, 503})
 REFUSED = frozenset({400, 404, 405, 413, 422, 431, 501, 505})
 """Statuses of bad requests."""
 READ = (
-    *("/health", "/v1/health", "/livez", "/readyz", "/slots", "/slots/queue", "/metrics", "/openapi.json"),
-    *("/v1/models", "/v1/models/default"),
+    *("/health", "/v1/health", "/livez", "/readyz", "/ping", "/version", "/slots", "/slots/queue", "/metrics"),
+    *("/openapi.json", "/v1/models", "/v1/models/default"),
 )
 
 
@@ -145,7 +145,7 @@ def check(asked: Asked, answer: Answer) -> str:
     assert answer.status in asked.statuses, (asked.name, answer.status, answer.body[:500])
     if answer.status != 200:
         decoded = orjson.loads(answer.body)
-        assert asked.name in {"/health", "/v1/health", "/readyz"} or decoded["error"]["message"]
+        assert asked.name in {"/health", "/v1/health", "/readyz", "/ping"} or decoded["error"]["message"]
         return str(answer.status)
     if not asked.streamed:
         assert asked.name == "/metrics" or orjson.loads(answer.body) is not None

@@ -1,4 +1,4 @@
-"""Health endpoints: readiness of the server for requests, with the reason if it is not ready, and liveness."""
+"""Health endpoints: readiness of the server for requests, with the reason if it is not ready, liveness and version."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -40,17 +40,25 @@ class Probed(JsonObject):
     status: Literal["ok"]
 
 
+class ServerVersion(JsonObject):
+    """The version of this server, in vLLM's shape."""
+
+    version: str
+
+
 class HealthEndpoints:
     """Handlers for the health checks: the state of the models' engines and of the server."""
 
-    def __init__(self, models: Models, *, lag: Callable[[], float] = float) -> None:
+    def __init__(self, models: Models, version: str, *, lag: Callable[[], float] = float) -> None:
         """Create the handlers.
 
         Args:
             models: Models whose engines must be ready.
+            version: Version of the program.
             lag: Returns the event loop's notable lag in seconds; 0 without one.
         """
         self._models = models
+        self._version = version
         self._lag = lag
         self.draining = False
         """True once the server is stopping."""
@@ -87,6 +95,10 @@ class HealthEndpoints:
             return JsonReply(unhealthy, HTTPStatus.SERVICE_UNAVAILABLE)
         return JsonReply({"status": "ok"})
 
+    async def version(self, _call: Call[None]) -> JsonReply[ServerVersion]:
+        """Return the version of this server."""
+        return JsonReply({"version": self._version})
+
     def _unhealthy(self) -> Unhealthy | None:
         if self.draining:
             return {"status": "draining", "detail": "The server is stopping.", "restarts": self._restarts()}
@@ -105,7 +117,7 @@ class HealthEndpoints:
 
 
 def health_endpoints(health: HealthEndpoints) -> tuple[AnyEndpoint, ...]:
-    """Return the endpoints of the health checks. They are for probes, which have no key."""
+    """Return the endpoints of the health checks, which are for probes without a key, and of the version."""
     live: BodilessEndpoint[Probed] = BodilessEndpoint(
         method="GET",
         path="/livez",
@@ -132,4 +144,22 @@ def health_endpoints(health: HealthEndpoints) -> tuple[AnyEndpoint, ...]:
         answer=Healthy,
         unready=Unhealthy,
     )
-    return check, replace(check, path="/v1/health", id="getHealthV1"), live, ready
+    alias = replace(check, path="/v1/health", id="getHealthV1")
+    return check, alias, live, ready, *_vllm_endpoints(health, ready)
+
+
+def _vllm_endpoints(health: HealthEndpoints, ready: AnyEndpoint) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoints that vLLM has: two are `ready` by another path, and one is the version."""
+    pings = (
+        replace(ready, method=method, path="/ping", id=id_, summary="Check the same as `/readyz`, as SageMaker does.")
+        for method, id_ in (("GET", "getPing"), ("POST", "postPing"))
+    )
+    version: BodilessEndpoint[ServerVersion] = BodilessEndpoint(
+        method="GET",
+        path="/version",
+        id="getVersion",
+        summary="Get the version of this server, in vLLM's shape.",
+        handler=health.version,
+        answer=ServerVersion,
+    )
+    return *pings, version

@@ -90,7 +90,7 @@ class Ingress:
     async def _answer(self, scope: Scope) -> Response | None:
         """Return the answer for the whole cluster, or None if one model answers."""
         path, caller = scope["path"], caller_of(scope)
-        if scope["method"] not in {"GET", "HEAD"}:
+        if scope["method"] not in {"GET", "HEAD"} and (scope["method"], path) != ("POST", "/ping"):
             return None
         if path == "/livez":
             return JSONResponse({"status": "ok"})

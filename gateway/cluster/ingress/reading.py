@@ -10,6 +10,7 @@ import anyio
 from starlette.types import Message, Scope
 
 from engine import DescribedEngine, EngineError, GenerationRequest, ModelInfo, RunsElsewhereError
+from gateway import __version__
 from gateway.apis.endpoint import AnyEndpoint
 from gateway.apis.llama_server.health import HealthEndpoints
 from gateway.apis.llama_server.metrics import MetricsEndpoints
@@ -81,7 +82,7 @@ class PromptReader:
         models = create_models(sources, settings, Serving(preparer, (), MemoryLimiter()))
         streams = ResumableStreams(StreamLimits(timeout=settings.request_timeout, most=1, running=1))
         self._stores = stores or stores_in_memory(Bounds(0, 0, 0))
-        health, metrics = HealthEndpoints(models), MetricsEndpoints(Exposition(()))
+        health, metrics = HealthEndpoints(models, __version__), MetricsEndpoints(Exposition(()))
         self._background, self.apis = create_apis(models, settings, self._stores, health, metrics, streams, None, None)
         """APIs of the replicas."""
         self._router = Router(self.apis, preparer)

@@ -1,13 +1,14 @@
-"""`GET /health`, `/livez` and `/readyz`."""
+"""`GET /health`, `/livez`, `/readyz`, `/ping` and `/version`."""
 
 import pytest
 from starlette.types import ASGIApp
 
 from engine import EngineState, EngineStatus
+from gateway import __version__
 from gateway.app import Equipment
 from gateway.server.lag import LoopClock
 from tests.gateway.application import app_of, gateway_of
-from tests.gateway.asgi import get
+from tests.gateway.asgi import AsgiCall, get
 from tests.gateway.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -25,9 +26,15 @@ async def test_health_is_ok_when_requests_are_welcome(path: str) -> None:
     assert (reply.status, reply.json) == (200, {"status": "ok", "restarts": 2})
 
 
-async def test_a_server_with_a_loaded_model_is_ready() -> None:
-    reply = await get(app_in_state(EngineState.READY, 1.0), "/readyz")
+@pytest.mark.parametrize(("method", "path"), [("GET", "/readyz"), ("GET", "/ping"), ("POST", "/ping")])
+async def test_a_server_with_a_loaded_model_is_ready(method: str, path: str) -> None:
+    reply = await AsgiCall(app_in_state(EngineState.READY, 1.0), path, method=method).run()
     assert (reply.status, reply.json) == (200, {"status": "ok"})
+
+
+async def test_the_version_is_that_of_this_server() -> None:
+    reply = await get(app_in_state(EngineState.FAILED), "/version")
+    assert (reply.status, reply.json) == (200, {"version": __version__})
 
 
 @pytest.mark.parametrize("state", EngineState)
@@ -36,7 +43,7 @@ async def test_a_server_is_alive_whatever_its_engine_does(state: EngineState) ->
     assert (reply.status, reply.json) == (200, {"status": "ok"})
 
 
-@pytest.mark.parametrize("path", ["/health", "/v1/health", "/readyz"])
+@pytest.mark.parametrize("path", ["/health", "/v1/health", "/readyz", "/ping"])
 @pytest.mark.parametrize("state", [state for state in EngineState if state is not EngineState.READY])
 async def test_health_has_the_reason_of_an_unavailable_engine(state: EngineState, path: str) -> None:
     reply = await get(app_in_state(state, 0.12345), path)
@@ -48,7 +55,7 @@ async def test_a_draining_server_is_alive_and_not_ready() -> None:
     gateway = gateway_of(FakeEngine())
     gateway.health.drain()
     expected = {"status": "draining", "detail": "The server is stopping.", "restarts": 0}
-    for path in ("/health", "/readyz"):
+    for path in ("/health", "/readyz", "/ping"):
         reply = await get(gateway.app, path)
         assert (reply.status, reply.json) == (503, expected)
     assert (await get(gateway.app, "/livez")).status == 200

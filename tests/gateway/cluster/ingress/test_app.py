@@ -199,8 +199,9 @@ async def test_allowed_pages_can_read_every_response(model: str) -> None:
 async def test_health_needs_a_ready_replica_of_each_model() -> None:
     small, large = FakeReplicas([]), FakeReplicas([], {"two": {"ready": 0.0}})
     app = ingress(small=small, large=large)
-    for path in ("/health", "/v1/health", "/readyz"):
+    for path in ("/health", "/v1/health", "/readyz", "/ping"):
         assert (await ask(app, path)).status_code == 503
+    assert (await ask(app, "/ping", {})).status_code == 503
     assert (await ask(app, "/livez")).status_code == 200
     large.known["two"]["ready"] = 1.0
     assert (await ask(app, "/health")).json() == {"status": "ok", "replicas": {"small": 1, "large": 1}}
