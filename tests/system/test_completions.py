@@ -1,5 +1,6 @@
 """Completions over real sockets and a real model: a stream and a whole answer agree for every field."""
 
+from itertools import accumulate
 from typing import Any
 
 import orjson
@@ -51,6 +52,18 @@ async def test_a_stream_and_a_whole_answer_are_the_same() -> None:
             for answer in (whole, stream):
                 del answer["id"], answer["created"]
             assert_alike(stream, whole)
+
+
+@pytest.mark.parametrize("stop", [[], [" t", "e"]])
+async def test_the_usage_until_now_counts_the_tokens_of_the_chunks(stop: list[str]) -> None:
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    async with serving() as served:
+        body = {"max_tokens": 30, **ALIKE, **STREAMED, "stream_options": options, "return_token_ids": True}
+        answer = await served.answer(completion("ask", **body, stop=stop))
+    *chunks, last = [orjson.loads(event[6:]) for event in answer.body.split(b"\n\n") if event.startswith(b"data: {")]
+    counts = accumulate(len(chunk["choices"][0]["token_ids"]) for chunk in chunks[:-1])
+    assert [chunk["usage"]["completion_tokens"] for chunk in chunks[:-1]] == list(counts)
+    assert all(chunks[-1]["usage"][name] == last["usage"][name] for name in chunks[-1]["usage"])
 
 
 async def test_an_echoed_prompt_has_the_scores_that_evaluations_need() -> None:

@@ -46,6 +46,14 @@ class CompletionDetails(JsonObject):
     rejected_prediction_tokens: Count
 
 
+class UsageUntilNow(JsonObject):
+    """Token counts of one choice of a stream until now, and of its prompt."""
+
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count
+
+
 class Usage(JsonObject):
     """Token counts of the prompts, each counted once, and of all generated text."""
 

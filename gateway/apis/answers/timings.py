@@ -63,11 +63,23 @@ class RunningTimings:
         """Count tokens of the output."""
         self._predicted += tokens
 
+    def count(self, event: Text | Finished) -> None:
+        """Count the tokens of an event. The last event has the number of all, also of those without text."""
+        if isinstance(event, Finished):
+            self._predicted = event.tokens
+        else:
+            self.add(len(event.details))
+
+    @property
+    def predicted(self) -> int:
+        """Number of generated tokens until now."""
+        return max(0, self._predicted)
+
     def timings(self, decode_seconds: float) -> Timings:
         """Return the times after decode steps of that duration."""
-        costs, predicted = (self._prompt_seconds, decode_seconds), max(0, self._predicted)
+        costs = (self._prompt_seconds, decode_seconds)
         return timings(
-            [self._processed], [Finished(0, "", FinishReason.LENGTH, predicted, self._cached, (), None, *costs)]
+            [self._processed], [Finished(0, "", FinishReason.LENGTH, self.predicted, self._cached, (), None, *costs)]
         )
 
 

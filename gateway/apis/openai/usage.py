@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from engine import Finished
-from gateway.apis.answers.shapes import Usage
+from gateway.apis.answers.shapes import Usage, UsageUntilNow
 
 
 def usage(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Usage:
@@ -29,4 +29,13 @@ def usage(prompt_tokens: Sequence[int], outcomes: Iterable[Finished]) -> Usage:
             "accepted_prediction_tokens": sum(end.accepted for end in ends),
             "rejected_prediction_tokens": sum(end.drafted - end.accepted for end in ends),
         },
+    }
+
+
+def usage_until_now(prompt_tokens: int, completion_tokens: int) -> UsageUntilNow:
+    """Return the token counts of one choice of a stream until now."""
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
     }

@@ -12,6 +12,7 @@ from gateway.apis.answers.shapes import (
     Timestamp,
     Timings,
     Usage,
+    UsageUntilNow,
 )
 
 
@@ -158,8 +159,11 @@ class ChunkHead(ChatHead):
 
 
 class ChatChunk(ChunkHead):
-    """An event of a stream. With `include_usage`, `usage` is null except in the last chunk, which has no choices."""
+    """An event of a stream. With `include_usage`, `usage` is null except in the last chunk, which has no choices.
+
+    With `continuous_usage_stats`, the other chunks have that of their choice until now.
+    """
 
     choices: list[ChatPart]
-    usage: NotRequired[Usage | None]
+    usage: NotRequired[Usage | UsageUntilNow | None]
     prompt_progress: NotRequired[PromptProgress]

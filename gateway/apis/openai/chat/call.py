@@ -21,6 +21,8 @@ class ChatOptions:
     """True to add the timings."""
     include_usage: bool
     """True to end a stream with its usage."""
+    continuous_usage: bool = False
+    """True to add the usage until now of its choice to each chunk."""
     deprecated_calls: bool
     """True to send a call as `function_call`."""
     service_tier: bool
@@ -59,6 +61,7 @@ def prepare_chat(body: ChatBody) -> ChatCall:
         token_ids=body.return_token_ids,
         timings=body.timings,
         include_usage=body.include_usage,
+        continuous_usage=body.continuous_usage,
         deprecated_calls=body.deprecated_calls,
         service_tier=body.service_tier is not None,
         timings_per_token=body.timings_per_token,

@@ -162,6 +162,6 @@ class ChatBody(
             speculative=self.speculative if self.prediction is None else self.speculative is not False,
             prediction="" if self.prediction is None else joined(self.prediction.content),
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
-            token_ids=self.return_token_ids or self.timings_per_token,
+            token_ids=self.return_token_ids or self.timings_per_token or self.continuous_usage,
             progress=self.stream and (self.return_progress or self.timings_per_token),
         )

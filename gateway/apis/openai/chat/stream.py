@@ -21,7 +21,7 @@ from gateway.apis.openai.chat.answer import (
 from gateway.apis.openai.chat.call import ChatOptions
 from gateway.apis.openai.chat.logprobs import chat_logprobs
 from gateway.apis.openai.chat.message import finish_reason, new_call_id
-from gateway.apis.openai.usage import usage
+from gateway.apis.openai.usage import usage, usage_until_now
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
@@ -48,7 +48,7 @@ class ChatChunks:
         self._head = b"data: " + orjson.dumps(chunk_head)[:-1] + b',"choices":'
         # llama-server has `usage` in the last chunk only, and some of its clients drop other chunks that have it
         has_null = options.include_usage and not options.like_llama_server
-        self._tail = b',"usage":null}\n\n' if has_null else b"}\n\n"
+        self._plain_tail = b',"usage":null}\n\n' if has_null else b"}\n\n"
         self._options = options
         self._prompt_ids = b',"prompt_token_ids":' + orjson.dumps(ids[0]) if ids else b""
         self._choices = [_Choice(index, options, prompt) for index in range(options.n)]
@@ -58,47 +58,55 @@ class ChatChunks:
     def encode(self, prompt_tokens: Sequence[int], events: Sequence[Text | Finished]) -> Iterator[bytes]:
         """Yield the chunks of all events. With `include_usage`, the usage follows the last choice."""
         if not self._begun:
-            yield from self._begin()
+            yield from self._begin(prompt_tokens)
         for event in events:
             choice = self._choices[event.choice]
             if isinstance(event, Text) and (progress := choice.running.read(event)) is not None:
-                yield from self._progress(choice, progress)
+                yield from self._progress(choice, progress, prompt_tokens)
                 continue
             for part in choice.parts(event):
                 yield self._head
                 yield from part
                 yield from self._timed(choice, event)
-                yield self._tail
+                yield self._tail(choice, prompt_tokens)
             if isinstance(event, Finished):
                 self._ends.append(event)
                 yield self._head
                 yield from choice.end(event)
-                yield from self._end(prompt_tokens) if len(self._ends) == len(self._choices) else (self._tail,)
+                last = len(self._ends) == len(self._choices)
+                yield from self._end(choice, prompt_tokens) if last else (self._tail(choice, prompt_tokens),)
 
-    def _begin(self) -> Iterator[bytes]:
+    def _begin(self, prompt_tokens: Sequence[int]) -> Iterator[bytes]:
         """Yield the first chunks of all choices."""
         for choice in self._choices:
-            yield from (self._head, *choice.begin(), self._prompt_ids, self._tail)
+            yield from (self._head, *choice.begin(), self._prompt_ids, self._tail(choice, prompt_tokens))
         self._begun = True
 
-    def _progress(self, choice: "_Choice", progress: PromptProgress) -> Iterable[bytes]:
+    def _tail(self, choice: "_Choice", prompt_tokens: Sequence[int]) -> bytes:
+        """Return the end of a chunk, with the usage until now if it is requested."""
+        if not self._options.continuous_usage:
+            return self._plain_tail
+        (prompt,) = prompt_tokens
+        return b',"usage":' + orjson.dumps(usage_until_now(prompt, choice.running.predicted)) + b"}\n\n"
+
+    def _progress(self, choice: "_Choice", progress: PromptProgress, prompt_tokens: Sequence[int]) -> Iterable[bytes]:
         if not self._options.return_progress:
             return ()
         encoded = b',"prompt_progress":' + orjson.dumps(progress)
-        return self._head, *choice.idle(), encoded, *self._timed(choice), self._tail
+        return self._head, *choice.idle(), encoded, *self._timed(choice), self._tail(choice, prompt_tokens)
 
     def _timed(self, choice: "_Choice", event: Text | Finished | None = None) -> Iterable[bytes]:
         if not self._options.timings_per_token:
             return ()
         return (b',"timings":' + orjson.dumps(choice.running.timings(event.decode_seconds if event else 0.0)),)
 
-    def _end(self, prompt_tokens: Sequence[int]) -> Sequence[bytes]:
+    def _end(self, choice: "_Choice", prompt_tokens: Sequence[int]) -> Sequence[bytes]:
         """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""
         timed = b',"timings":' + orjson.dumps(timings(prompt_tokens, self._ends)) if self._options.timings else b""
         if not self._options.include_usage:
-            return timed, self._tail
+            return timed, self._tail(choice, prompt_tokens)
         used = orjson.dumps(usage(prompt_tokens, self._ends))
-        return self._tail, self._head, b'[],"usage":', used, timed, b"}\n\n"
+        return self._tail(choice, prompt_tokens), self._head, b'[],"usage":', used, timed, b"}\n\n"
 
 
 class _Choice:
@@ -127,7 +135,7 @@ class _Choice:
     def parts(self, event: Text | Finished) -> Iterator[Iterable[bytes]]:
         """Yield a part for each delta."""
         self._unsent += event.details
-        self.running.add(len(event.details))
+        self.running.count(event)
         ended = isinstance(event, Finished)
         for delta in [*self._parser.feed(event.text), *(self._parser.finish() if ended else ())]:
             yield self._encoded(self._part(self._delta(delta)), self._take())

@@ -24,6 +24,8 @@ class CompletionOptions:
     """True to add the timings."""
     include_usage: bool
     """True to end a stream with its usage."""
+    continuous_usage: bool = False
+    """True to add the usage until now of its choice to each chunk."""
     timings_per_token: bool = False
     """True to add timings to each chunk."""
     return_progress: bool = False
@@ -56,6 +58,7 @@ def prepare_completion(body: CompletionBody) -> CompletionCall:
         token_ids=body.return_token_ids,
         timings=body.timings,
         include_usage=body.include_usage,
+        continuous_usage=body.continuous_usage,
         timings_per_token=body.timings_per_token,
         return_progress=body.return_progress,
     )

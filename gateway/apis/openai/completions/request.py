@@ -76,7 +76,7 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamReportFi
             grammar=self.constraint(),
             echo=self.echo,
             logprobs=0 if self.logprobs is None and self.choices > self.n else self.logprobs,
-            token_ids=self.return_token_ids or self.timings_per_token,
+            token_ids=self.return_token_ids or self.timings_per_token or self.continuous_usage,
             progress=self.stream and (self.return_progress or self.timings_per_token),
         )
 

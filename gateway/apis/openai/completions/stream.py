@@ -13,7 +13,7 @@ from gateway.apis.answers.shapes import PromptProgress
 from gateway.apis.answers.timings import RunningTimings, timings
 from gateway.apis.openai.completions.answer import CompletionHead, CompletionPart
 from gateway.apis.openai.completions.call import CompletionOptions
-from gateway.apis.openai.usage import usage
+from gateway.apis.openai.usage import usage, usage_until_now
 
 
 class CompletionChunks:
@@ -30,7 +30,7 @@ class CompletionChunks:
         self._head = b"data: " + orjson.dumps(head)[:-1] + b',"choices":['
         # llama-server has `usage` in the last chunk only, and some of its clients drop other chunks that have it
         has_null = options.include_usage and not options.like_llama_server
-        self._tail = b',"usage":null}\n\n' if has_null else b"}\n\n"
+        self._plain_tail = b',"usage":null}\n\n' if has_null else b"}\n\n"
         self._options = options
         self._ids = ids
         self._logprobs: defaultdict[int, LegacyLogprobsEncoder] = defaultdict(LegacyLogprobsEncoder)
@@ -45,7 +45,7 @@ class CompletionChunks:
             progress = running.read(event) if isinstance(event, Text) else None
             if progress is not None and not self._options.return_progress:
                 continue
-            running.add(len(event.details))
+            running.count(event)
             yield self._head
             yield from self._part(event)
             if isinstance(event, Finished):
@@ -54,9 +54,9 @@ class CompletionChunks:
             extras = self._extras(event, progress)
             if last:
                 yield extras
-                yield from self._end(prompt_tokens)
+                yield from self._end(event.choice, prompt_tokens)
             else:
-                yield extras + self._tail
+                yield extras + self._tail(event.choice, prompt_tokens)
 
     def _start(self, choice: int, prompt_tokens: Sequence[int]) -> RunningTimings:
         echoed = prompt_tokens[choice // self._options.n] if self._options.echo else 0
@@ -97,10 +97,17 @@ class CompletionChunks:
             return (orjson.dumps(part),)
         return filled(part, self._logprobs[event.choice].encode(details))
 
-    def _end(self, prompt_tokens: Sequence[int]) -> Iterable[bytes]:
+    def _tail(self, choice: int, prompt_tokens: Sequence[int]) -> bytes:
+        """Return the end of a chunk, with the usage until now if it is requested."""
+        if not self._options.continuous_usage:
+            return self._plain_tail
+        used = usage_until_now(prompt_tokens[choice // self._options.n], self._running[choice].predicted)
+        return b',"usage":' + orjson.dumps(used) + b"}\n\n"
+
+    def _end(self, choice: int, prompt_tokens: Sequence[int]) -> Iterable[bytes]:
         """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""
         timed = b',"timings":' + orjson.dumps(timings(prompt_tokens, self._ends)) if self._options.timings else b""
         if not self._options.include_usage:
-            return timed, b"}\n\n"
+            return timed, self._tail(choice, prompt_tokens)
         used = orjson.dumps(usage(prompt_tokens, self._ends))
-        return self._tail, self._head, b'],"usage":', used, timed, b"}\n\n"
+        return self._tail(choice, prompt_tokens), self._head, b'],"usage":', used, timed, b"}\n\n"

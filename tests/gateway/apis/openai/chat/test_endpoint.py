@@ -21,6 +21,7 @@ from engine import (
     FinishReason,
     Grammar,
     GrammarKind,
+    PromptProgress,
     RequestError,
     Text,
     TokenDetail,
@@ -185,6 +186,24 @@ async def test_the_usage_of_all_choices_follows_the_last_one() -> None:
     *others, last = await ask(echo, n=3, stream=True, stream_options={"include_usage": True})
     assert {chunk["usage"] for chunk in others} == {None}
     assert last["usage"]["completion_tokens"] == 9
+
+
+async def test_each_chunk_has_the_usage_until_now_of_its_choice() -> None:
+    def script(generation: FakeGeneration) -> None:
+        assert generation.request.token_ids
+        for choice in range(2):
+            generation.put(
+                Text(choice, "", progress=PromptProgress(52, 0, 52, 0.5)),
+                Text(choice, "a", (TokenDetail(1, b"a"),)),
+                Text(choice, "bc", (TokenDetail(2, b"b"), TokenDetail(3, b"c"))),
+                Finished(choice, "", FinishReason.STOP, 4, 1),
+            )
+
+    options = {"continuous_usage_stats": True}
+    chunks = await ask(script, n=2, stream=True, return_progress=True, stream_options=options)
+    usages = [chunk["usage"] for chunk in chunks]
+    assert [usage["completion_tokens"] for usage in usages] == [0, 0, *[0, 1, 3, 4] * 2]
+    assert usages[-1] == {"prompt_tokens": 52, "completion_tokens": 4, "total_tokens": 56}
 
 
 async def test_a_tool_call_is_returned_in_the_message() -> None:

@@ -60,6 +60,8 @@ def tell_and_end(generation: FakeGeneration, stop: str | None, last: TokenDetail
         )
 
 
+COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")
+
 ASKED: dict[str, dict[str, Any]] = {
     "plain": {},
     "logprobs": {"logprobs": 1},
@@ -215,6 +217,18 @@ async def test_the_times_of_each_chunk_count_generated_tokens_only(echo: bool) -
     events = [orjson.loads(event[6:]) for event in reply.content.split(b"\n\n") if event.startswith(b"data: {")]
     counts = [event["timings"]["predicted_n"] for event in events if "timings" in event]
     assert counts == [0, 1, 3] * 2
+
+
+@pytest.mark.parametrize("included", [False, True])
+async def test_each_chunk_has_the_usage_until_now_of_its_choice(included: bool) -> None:
+    options = {"continuous_usage_stats": True, "include_usage": included}
+    body = {"prompt": ["ab", "c"], "stream": True, "stream_options": options}
+    reply = await post(app_of(FakeEngine(tell)), PATH, body)
+    events = [orjson.loads(event[6:]) for event in reply.content.split(b"\n\n") if event.startswith(b"data: {")]
+    counts = [tuple(event["usage"][name] for name in COUNTS) for event in events if event["choices"]]
+    assert counts == [(2, 1, 3), (2, 2, 4), (2, 5, 7), (2, 6, 8), (1, 1, 2), (1, 2, 3), (1, 5, 6), (1, 6, 7)]
+    whole = [event["usage"] for event in events if not event["choices"]]
+    assert [tuple(usage[name] for name in COUNTS) for usage in whole] == [(3, 12, 15)] * included
 
 
 @pytest.mark.parametrize("echo", [False, True])

@@ -310,6 +310,8 @@ def test_a_stream_reports_only_what_it_asks_for() -> None:
     assert read(stream=True, return_progress=True).progress
     timed = read(stream=True, timings_per_token=True)
     assert (timed.progress, timed.token_ids) == (True, True)
+    counted = read(stream=True, stream_options={"continuous_usage_stats": True})
+    assert (counted.progress, counted.token_ids) == (False, True)
 
 
 def test_stop_token_ids_are_read_and_bounded() -> None:
