@@ -94,7 +94,8 @@ def flag_parser() -> Parser:
         description="Serve GGUF models over HTTP. Ctrl-C or SIGTERM stops it.",
         epilog=f"Each flag is also an environment variable (--queue-limit: {PREFIX}QUEUE_LIMIT; several values are a "
         "JSON array) and a key of the TOML file (queue-limit). Flags take precedence over variables, and variables "
-        "over the file. The flags of llama-server are understood, too, or answered by what to use instead. Exit codes: "
+        "over the file. The flags of llama-server, vLLM and SGLang are understood, too, or answered by what to use "
+        "instead. Exit codes: "
         "0 stopped by a signal, 1 unexpected failure, 2 invalid setting or model file, 3 the model cannot be loaded, "
         "4 cannot listen.",
         allow_abbrev=False,

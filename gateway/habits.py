@@ -1,7 +1,8 @@
-"""Flags that people type from habit: those of llama-server, with the meaning that they have there.
+"""Flags that people type from habit: those of llama-server, vLLM and SGLang, with the meaning that they have there.
 
-A flag that means the same as one of ours is another name of it. One whose value has another form is converted. All
-others of llama-server's flags are refused in one line that names what to use.
+A flag that means the same as one of ours is another name of it. One of llama-server's whose value has another form is
+converted. All others of llama-server's flags, and the usual ones of the others, are refused in one line that names what
+to use.
 """
 
 import argparse
@@ -10,12 +11,15 @@ from typing import Any, NoReturn, TypeAlias
 
 from typing_extensions import override
 
-from gateway.like.llama_server_flags import ALWAYS, OFF, ON, answers
+from gateway.like import llama_server_flags, vllm_flags
+from gateway.like.llama_server_flags import OFF, ON
 from gateway.like.spellings import SAMPLER_LETTERS
 
 ALIASES: Mapping[str, tuple[str, ...]] = {
-    "model": ("-m",),
-    "alias": ("-a",),
+    "model": ("-m", "--model-path"),
+    "alias": ("-a", "--served-model-name"),
+    "context": ("--max-model-len", "--context-length"),
+    "chat_template_kwargs": ("--default-chat-template-kwargs",),
     "chat_template": ("--chat-template-file",),
     "lora": ("--lora-scaled",),
     "control_vector": ("--control-vector-scaled",),
@@ -43,8 +47,8 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
     "logit_bias": ("-l",),
     "stop": ("-r", "--reverse-prompt"),
     "n_keep": ("--keep",),
-    "tls_certificate": ("--ssl-cert-file",),
-    "tls_key": ("--ssl-key-file",),
+    "tls_certificate": ("--ssl-cert-file", "--ssl-certfile"),
+    "tls_key": ("--ssl-key-file", "--ssl-keyfile"),
 }
 """Other names of our flags, by the name of the setting."""
 
@@ -150,12 +154,12 @@ class _Answer(argparse.Action):
 
     @override
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        """Refuse the flag. Its value, if it has one, follows unread."""
-        parser.error(f"{self.option_strings[0]} is a flag of llama-server: {self.const}")
+        """Refuse the flag, whatever its value is, if it has one."""
+        parser.error(f"{self.option_strings[0]} is a flag of {self.const}")
 
 
 def add_habits(parser: argparse.ArgumentParser) -> None:
-    """Add llama-server's flags to a parser, which `--help` does not list."""
+    """Add other programs' flags to a parser, which `--help` does not list."""
     hidden: dict[str, Any] = {"help": argparse.SUPPRESS}
     for names, (setting, convert) in CONVERTED.items():
         action = "append" if setting == "model" else "store"
@@ -166,10 +170,12 @@ def add_habits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-c", "--ctx-size", dest=_CONTEXT, **hidden)
     parser.add_argument("--mlock", dest=_LOCK, action="store_true", **hidden)
     parser.add_argument("--no-mmap", dest=_COPY, action="store_true", **hidden)
-    for flag in ALWAYS:
+    for flag in (*llama_server_flags.ALWAYS, *vllm_flags.ALWAYS):
         parser.add_argument(flag, dest="always", action="store_true", **hidden)
-    for flag, answer in answers():
-        parser.add_argument(flag, dest="answer", action=_Answer, nargs=0, const=answer, **hidden)
+    for program, answers in (("llama-server", llama_server_flags.answers()), ("vLLM or SGLang", vllm_flags.answers())):
+        for flag, answer in answers:
+            text = f"{program}: {answer}"
+            parser.add_argument(flag, dest="answer", action=_Answer, nargs="?", const=text, **hidden)
 
 
 def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:

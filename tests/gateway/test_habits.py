@@ -1,5 +1,9 @@
-"""Flags of llama-server: each is understood with its meaning there, or answered by what to use instead."""
+"""Flags of llama-server: each is understood with its meaning there, or answered by what to use instead.
 
+So are the usual flags of vLLM and SGLang.
+"""
+
+import re
 from pathlib import Path
 
 import pytest
@@ -8,6 +12,7 @@ from engine import EngineConfig
 from gateway.apis.llama_server.completion.samplers import read_samplers
 from gateway.cli import SettingsError, read_settings
 from gateway.habits import ALIASES, CONVERTED, SWITCHES
+from gateway.like import vllm_flags
 from gateway.like.llama_server_flags import ALWAYS, answers
 from gateway.settings import Settings
 
@@ -69,6 +74,35 @@ def test_aliases_and_conversions_are_of_settings_that_exist() -> None:
 )
 def test_other_flags_are_answered_in_one_line(flag: str, use: str) -> None:
     assert complaint(flag, "1") == f"{flag} is a flag of llama-server: {use}"
+
+
+def test_a_value_behind_an_equals_sign_changes_no_answer() -> None:
+    assert complaint("--grammar=x") == complaint("--grammar", "x")
+
+
+@pytest.mark.parametrize(
+    ("flag", "use"),
+    [
+        ("--gpu-memory-utilization", "the KV cache has --slots times --context tokens, by default as many as fit"),
+        ("--max-num-seqs", "use --slots, each of which has --context tokens of the KV cache"),
+        ("-tp", "all GPUs share the model; --split-mode tensor divides its tensors"),
+        ("--mem-fraction-static", "the KV cache has --slots times --context tokens, by default as many as fit"),
+    ],
+)
+def test_flags_of_vllm_and_sglang_are_answered_in_one_line(flag: str, use: str) -> None:
+    assert complaint(flag, "1") == complaint(f"{flag}=1") == f"{flag} is a flag of vLLM or SGLang: {use}"
+
+
+@pytest.mark.parametrize("length", ["--max-model-len", "--context-length"])
+def test_flags_of_vllm_and_sglang_that_mean_the_same_are_understood(length: str) -> None:
+    settings = read("--served-model-name", "mine", length, "4096", *vllm_flags.ALWAYS)
+    assert (settings.alias, settings.context) == ("mine", 4096)
+
+
+def test_answers_of_vllm_name_flags_that_exist() -> None:
+    named = {word for _, use in vllm_flags.answers() for word in re.findall(r"--[a-z-]+", use)}
+    assert named <= OWN
+    assert not {flag for flag, _ in vllm_flags.answers()} & {*OWN, *FLAGS}
 
 
 def test_the_flags_of_a_usual_command_line_are_understood(tmp_path: Path) -> None:
