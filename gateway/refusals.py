@@ -12,7 +12,12 @@ _TABLE_REASONS = {"missing": "is required", "extra_forbidden": "there is no such
 """Reasons for which a table is refused, by pydantic's types of errors."""
 _NUMBERS = {"int_parsing": "should be a whole number", "float_parsing": "should be a number"}
 """Reasons for which a text is no number, by pydantic's types of errors."""
-_UNITS = {"BYTES": " of bytes", "SECONDS": " of seconds", "MS": " of milliseconds", "TOKENS": " of tokens"}
+_UNITS = {
+    "BYTES": " of bytes, or a size such as 512M or 8G",
+    "SECONDS": " of seconds",
+    "MS": " of milliseconds",
+    "TOKENS": " of tokens",
+}
 """Units of numbers, by the titles of their fields."""
 
 

@@ -100,7 +100,7 @@ _ANSWERS = {
     "-to --timeout": "use --request-timeout",
     "--sse-ping-interval": "streams have a fixed keep-alive",
     "--models-preset": "use tables in the file of --config: [models.NAME]",
-    "--models-max": "use --models-memory, in bytes",
+    "--models-max": "use --models-memory",
     "--models-autoload --no-models-autoload": "models are loaded on demand",
     "--sleep-idle-seconds": "use --idle-unload",
     "--prefill-assistant --no-prefill-assistant": "requests set continue_final_message",

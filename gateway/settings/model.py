@@ -19,7 +19,7 @@ from gateway.settings.hardware import HardwareSettings
 from gateway.settings.kv_cache import ContextShiftSettings, KVCacheSettings, PrefixFileSettings
 from gateway.settings.reasoning import ReasoningSettings
 from gateway.settings.sampling import SamplingSettings
-from gateway.settings.values import readable_template, split_items, template_variables
+from gateway.settings.values import byte_count, readable_template, split_items, template_variables
 
 _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None, float | None)
@@ -146,11 +146,11 @@ class ModelSettings(
     @field_validator("*", mode="before")
     @classmethod
     def _plain_number(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse underscores in numbers, because pydantic reads `80_80` as 8080."""
-        numeric = cls.model_fields[str(info.field_name)].annotation in _NUMERIC
-        if numeric and "_" in str(value):
+        """Refuse underscores in numbers, because pydantic reads `80_80` as 8080. Convert units of bytes."""
+        field = cls.model_fields[str(info.field_name)]
+        if field.annotation in _NUMERIC and "_" in str(value):
             raise ValueError("should be a number without underscores")
-        return value
+        return byte_count(value) if field.title == "BYTES" else value
 
     def for_model(self, **own: object) -> "ModelSettings":
         """Return the settings of one model: its own, and otherwise these."""

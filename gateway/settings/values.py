@@ -18,6 +18,9 @@ _GGUF_HEADER = 24
 _ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
 _MODEL_NAME = re.compile(r"[\w.\-/:+@]+")
 _SECRET = re.compile(r"[!-~]+")
+_SIZE = re.compile(r"(\d{1,18})([KMGT])i?B?", re.ASCII | re.IGNORECASE)
+_UNITS = "KMGT"
+"""Units of sizes, each 1024 of the one before."""
 _OF_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?(?<!\.gguf)", re.ASCII)
 """Path that may be meant as a model on the hub."""
 
@@ -112,6 +115,12 @@ def template_variables(text: str) -> str:
     if not isinstance(variables, dict):
         raise ValueError("should be a JSON object")  # noqa: TRY004 (pydantic reports ValueError only)
     return text
+
+
+def byte_count(value: object) -> object:
+    """Return the bytes of a size with a unit, such as `8G`; otherwise the value, which is to be a number of bytes."""
+    match = _SIZE.fullmatch(str(value))
+    return value if match is None else int(match[1]) * 1024 ** (1 + _UNITS.index(match[2].upper()))
 
 
 def split_items(value: object) -> list[str]:

@@ -326,12 +326,36 @@ def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
     assert read_settings([*base, "--config", str(file)], {}).allow_origin == expected
 
 
+SIZES = [name for name, field in Settings.model_fields.items() if field.title == "BYTES"]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("3", 3), ("2k", 2048), ("3MiB", 3 * 2**20), ("5Gi", 5 * 2**30), ("1gb", 2**30), ("1T", 2**40)]
+)
+def test_sizes_may_have_units(text: str, size: int) -> None:
+    assert read_settings(["serve", "--models-memory", text], {}).models_memory == size
+
+
+def test_all_sizes_may_have_units_wherever_they_are_set(model: Path, tmp_path: Path) -> None:
+    file = tmp_path / "sizes.toml"
+    file.write_text(
+        "".join(f"{name} = '2K'\n" for name in SIZES) + f"[models.a]\nfile = '{model}'\nprefix-store = '1M'"
+    )
+    flags = read_settings(["serve", *(part for name in SIZES for part in (f"--{name.replace('_', '-')}", "2K"))], {})
+    variables = read_settings(["serve"], {f"LLAMA_GATEWAY_{name.upper()}": "2K" for name in SIZES})
+    table = read_settings(["serve", "--config", str(file)], {})
+    assert {getattr(settings, name) for settings in (flags, variables, table) for name in SIZES} == {2048}
+    assert table.served[0].settings.prefix_store == 2**20
+
+
 @pytest.mark.parametrize(
     ("flag", "value", "reason"),
     [
         ("--port", "70000", "should be less than or equal to 65535"),
         ("--port", "http", "should be a whole number"),
-        ("--models-memory", "100GB", "should be a whole number of bytes"),
+        ("--models-memory", "1.5G", "should be a whole number of bytes, or a size such as 512M or 8G"),
+        ("--body-limit", "2G", "should be less than or equal to 2147483647"),
+        ("--body-limit", "8P", "should be a whole number of bytes, or a size such as 512M or 8G"),
         ("--max-tokens", "many", "should be a whole number of tokens"),
         ("--step-target-ms", "short", "should be a number of milliseconds"),
         ("--port", "80_80", "should be a number without underscores"),
