@@ -1,4 +1,4 @@
-"""Answers of `/v1/models`. They have OpenAI's fields and those of Anthropic, whose clients ask the same path."""
+"""Answers of `/v1/models`. They have OpenAI's fields and those of Anthropic and vLLM, whose clients ask this path."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -27,7 +27,11 @@ class ModelMeta(JsonObject):
 
 
 class Model(JsonObject):
-    """A served model. `type`, `display_name`, `created_at` and `lifecycle` are Anthropic's."""
+    """A served model.
+
+    `type`, `display_name`, `created_at` and `lifecycle` are Anthropic's. `root`, `parent` and `max_model_len` are
+    vLLM's: the name without an adapter, and the tokens of the longest sequence.
+    """
 
     id: str
     object: Literal["model"]
@@ -38,7 +42,9 @@ class Model(JsonObject):
     lifecycle: Literal["active"]
     owned_by: str
     status: ModelStatus
+    root: str
     parent: NotRequired[str]
+    max_model_len: NotRequired[Count]
     meta: NotRequired[ModelMeta]
 
 
@@ -55,8 +61,8 @@ class ModelList(JsonObject):
 def model(one: served.Model) -> Model:
     """Return the model.
 
-    A loaded model also has `meta`, as in llama-server. One with a LoRA adapter has `parent`, the name of the model
-    without it, as in vLLM.
+    A loaded model also has `max_model_len`, and `meta` as in llama-server. One with a LoRA adapter has `parent`, the
+    name of the model without it.
     """
     encoded: Model = {
         "id": one.name,
@@ -68,10 +74,12 @@ def model(one: served.Model) -> Model:
         "lifecycle": "active",
         "owned_by": "llama-gateway",
         "status": model_status(one.state, one.failure),
+        "root": one.parent or one.name,
     }
     if one.parent is not None:
         encoded["parent"] = one.parent
     if (info := one.info) is not None:
+        encoded["max_model_len"] = info.context
         encoded["meta"] = {
             "description": info.description,
             "n_vocab": info.vocabulary,

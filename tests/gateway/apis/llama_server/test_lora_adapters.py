@@ -52,7 +52,7 @@ async def test_adapters_are_models_with_a_parent() -> None:
     assert [model["id"] for model in models] == NAMES
     assert [model.get("parent") for model in models] == [None, "tiny", "tiny"]
     one = await get(app, "/v1/models/tiny:fr")
-    assert (one["id"], one["parent"]) == ("tiny:fr", "tiny")
+    assert (one["id"], one["parent"], one["root"]) == ("tiny:fr", "tiny", "tiny")
     assert [model["id"] for model in (await get(app_of(FakeEngine()), "/v1/models"))["data"]] == ["tiny"]
 
 
