@@ -59,11 +59,12 @@ class Mailbox:
         self._patience = patience
         self.replayed = False
         """True if the request was sent again to another engine."""
+        self.error: EngineError | None = None
+        """Error of the end or of the cancel; unset while the request runs, and after its success."""
         self.tally = Tally(request, gaps)
         """Count of its tokens."""
         self._started = False
         self._delivered = False
-        self._error: EngineError | None = None
         self._events: list[Text | Finished] = []
         self._vectors: dict[int, bytes] = {}
         self._pending_since: float | None = None
@@ -73,11 +74,6 @@ class Mailbox:
         self._changed = Notifier()
         self._pass_on: PassOn | None = None
         self._taking = False
-
-    @property
-    def error(self) -> EngineError | None:
-        """Error of the end or of the cancel; unset while the request runs, and after its success."""
-        return self._error
 
     @property
     def can_replay(self) -> bool:
@@ -153,7 +149,7 @@ class Mailbox:
 
     def fail(self, error: EngineError, now: float) -> None:
         """End the request. Readers get `error`, or the error of an earlier cancel."""
-        self._error = self._error or error
+        self.error = self.error or error
         self.ended = True
         self.ended_at = now
         self._changed.notify()
@@ -162,7 +158,7 @@ class Mailbox:
         """Drop pending events and record the cancel. Later reads raise `error`."""
         self.cancelled = True
         self.reason = reason
-        self._error = error
+        self.error = error
         self._cancelled_at = now
         self._drop_events()
         self._changed.notify()
@@ -173,10 +169,7 @@ class Mailbox:
         Raises:
             EngineError: The request failed.
         """
-        while self.prompt_tokens is None and self._error is None:
-            await self._changed.wait()
-        if self._error is not None:
-            raise self._error
+        await self._wait_until(lambda: self.prompt_tokens is not None)
         return self.prompt_tokens or ()
 
     async def started(self) -> None:
@@ -185,10 +178,7 @@ class Mailbox:
         Raises:
             EngineError: The request failed.
         """
-        while not self._started and self._parts_left and self._error is None:
-            await self._changed.wait()
-        if self._error is not None:
-            raise self._error
+        await self._wait_until(lambda: self._started or not self._parts_left)
 
     def pass_on(self, to: PassOn) -> None:
         """Pass texts to a function while `take` waits for them. The wait goes on if it takes them."""
@@ -202,12 +192,12 @@ class Mailbox:
         """
         self._taking = True
         try:
-            while not self._events and self._parts_left and self._error is None:
+            while not self._events and self._parts_left and self.error is None:
                 await self._changed.wait()
         finally:
             self._taking = False
-        if not self._events and self._error is not None:
-            raise self._error
+        if not self._events and self.error is not None:
+            raise self.error
         return self._drain()
 
     async def outcomes(self) -> tuple[Finished, ...]:
@@ -216,7 +206,7 @@ class Mailbox:
         Raises:
             EngineError: The request failed.
         """
-        await self._wait_for_parts()
+        await self._wait_until(lambda: not self._parts_left)
         events = self._drain()
         texts: dict[int, list[Text]] = {}
         for text in (event for event in events if isinstance(event, Text)):
@@ -230,7 +220,7 @@ class Mailbox:
         Raises:
             EngineError: The request failed.
         """
-        await self._wait_for_parts()
+        await self._wait_until(lambda: not self._parts_left)
         return tuple(self._vectors[index] for index in range(self.request.parts))
 
     async def wait_ended(self) -> None:
@@ -238,11 +228,11 @@ class Mailbox:
         while not self.ended:
             await self._changed.wait()
 
-    async def _wait_for_parts(self) -> None:
-        while self._parts_left and self._error is None:
+    async def _wait_until(self, holds: Callable[[], bool]) -> None:
+        while self.error is None and not holds():
             await self._changed.wait()
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
 
     def _finish_part(self, event: Finished | Embedded, now: float) -> None:
         """Count a part, which may have ended while a cancel was on its way, and keep it for the reader."""
