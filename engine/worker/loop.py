@@ -203,21 +203,18 @@ class StepLoop:
 
     def _run_step(self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT) -> None:
         self._following = None
-        result = self._try(lane, plan)
+        try:
+            result = lane.run(plan)
+        except LoadError as error:
+            self._background.wait()
+            self._fail(lane, error.message)
+            return
         self._background.wait()
-        if isinstance(result, LoadError):
-            self._fail(lane, result.message)
-        elif following := self._follow_up(lane, plan, result):
+        if following := self._follow_up(lane, plan, result):
             self._following = lane, following
             self._background.begin(partial(self._apply, lane, plan, result))
         else:
             self._apply(lane, plan, result)
-
-    def _try(self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT) -> ResultT | LoadError:
-        try:
-            return lane.run(plan)
-        except LoadError as error:
-            return error
 
     def _follow_up(
         self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT, result: ResultT

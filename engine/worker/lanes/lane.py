@@ -38,8 +38,8 @@ class Lane(Protocol[RequestT_contra, JobT, PlanT, ResultT]):
         """Run one step. For the step thread.
 
         Raises:
-            LoadError: There is not enough memory to open the embedder or runner. The requests of this lane fail; other
-                lanes continue.
+            LoadError: There is not enough memory to open the embedder. The requests of this lane fail; other lanes
+                continue.
             Exception: The state of the model is undefined, and the process must end.
         """
 
