@@ -49,7 +49,7 @@ def _texts(request: EmbeddingRequest, model: Model, longest: int) -> Slices[list
 
 def _text_tokens(text: str, model: Model, longest: int, *, truncates: bool) -> Slices[list[int]]:
     if truncates:
-        tokens = yield from _fitted(text, model, model.tokenize, longest)
+        _, tokens = yield from _fitted(text, model, model.tokenize, longest)
     elif (yield from begins_too_long(text, model, longest)):
         raise _too_long(longest, f"at least {longest + 1}")
     else:
@@ -59,17 +59,19 @@ def _text_tokens(text: str, model: Model, longest: int, *, truncates: bool) -> S
     return tokens
 
 
-def _fitted(text: str, model: Model, tokenize: Callable[[str], list[int]], longest: int) -> Slices[list[int]]:
-    """Return the tokens of the longest beginning of a text that is known to fit, with those that the model adds.
+def _fitted(
+    text: str, model: Model, tokenize: Callable[[str], list[int]], longest: int
+) -> Slices[tuple[str, list[int]]]:
+    """Return the longest beginning of a text that is known to fit, and its tokens with those that the model adds.
 
-    If those that are added do not fit alone, they are returned.
+    If those that are added do not fit alone, the beginning is empty.
     """
     text = yield from beginning(text, model, longest)
     while True:
         yield effort_of_text(len(text))
         tokens = tokenize(text)
         if len(tokens) <= longest or not text:
-            return tokens
+            return text, tokens
         text = text[: len(text) * longest // len(tokens)]
 
 
@@ -102,10 +104,10 @@ def _pairs(request: EmbeddingRequest, ranking: Ranking, model: Model, longest: i
 def _pair(document: str, ranking: Ranking, model: Model, longest: int, *, truncates: bool) -> Slices[list[int]]:
     """Return the tokens of the query and a document, which is cut as the request asks."""
     if (limit := ranking.document_tokens) is not None and limit <= longest:
-        document = yield from _cut(document, limit, model)
+        document, _ = yield from _fitted(document, model, partial(model.tokenize, special=False, begin=False), limit)
     tokenize = partial(model.tokenize_pair, ranking.query)
     if truncates:
-        tokens = yield from _fitted(document, model, tokenize, longest)
+        _, tokens = yield from _fitted(document, model, tokenize, longest)
     elif (yield from begins_too_long(document, model, longest)):
         raise _pair_too_long(longest, "documents")
     else:
@@ -114,17 +116,6 @@ def _pair(document: str, ranking: Ranking, model: Model, longest: int, *, trunca
     if len(tokens) > longest:
         raise _pair_too_long(longest, "query" if truncates else "documents")
     return tokens
-
-
-def _cut(document: str, limit: int, model: Model) -> Slices[str]:
-    """Return the longest beginning of a document that is known to have at most so many tokens."""
-    document = yield from beginning(document, model, limit)
-    while True:
-        yield effort_of_text(len(document))
-        count = len(model.tokenize(document, special=False, begin=False))
-        if count <= limit:
-            return document
-        document = document[: len(document) * limit // count]
 
 
 def _pair_too_long(longest: int, param: str) -> RequestError:
