@@ -104,7 +104,7 @@ class EmbeddingJob:
         self.computed = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class EmbeddingChunk:
     """Tokens of one text that a step computes, from the first uncomputed one on.
 
@@ -123,9 +123,9 @@ class EmbeddingChunk:
     """Number of the text's tokens that were computed."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "last", self.count == self.text.pending)
-        object.__setattr__(self, "seq_id", self.text.seq_id)
-        object.__setattr__(self, "start", self.text.computed)
+        self.last = self.count == self.text.pending
+        self.seq_id = self.text.seq_id
+        self.start = self.text.computed
 
 
 EmbeddingPlan: TypeAlias = tuple[EmbeddingChunk, ...]
