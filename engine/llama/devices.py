@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from llama_cpp._ggml import libggml  # the bindings do not wrap the device functions
-
 from engine.host_memory import available_host_memory
+from engine.llama.ggml_functions import declare, libggml
 
 _CPU, _GPU, _INTEGRATED_GPU = range(3)  # enum ggml_backend_dev_type, ggml-backend.h
 
@@ -28,29 +27,18 @@ class _Properties(ctypes.Structure):
     )
 
 
-libggml.ggml_backend_dev_count.restype = ctypes.c_size_t
-libggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
-libggml.ggml_backend_dev_get.restype = ctypes.c_void_p
-libggml.ggml_backend_dev_by_type.argtypes = [ctypes.c_int]
-libggml.ggml_backend_dev_by_type.restype = ctypes.c_void_p
-libggml.ggml_backend_dev_type.argtypes = [ctypes.c_void_p]
-libggml.ggml_backend_dev_type.restype = ctypes.c_int
-libggml.ggml_backend_dev_name.argtypes = [ctypes.c_void_p]
-libggml.ggml_backend_dev_name.restype = ctypes.c_char_p
-libggml.ggml_backend_dev_description.argtypes = [ctypes.c_void_p]
-libggml.ggml_backend_dev_description.restype = ctypes.c_char_p
-libggml.ggml_backend_dev_get_props.argtypes = [ctypes.c_void_p, ctypes.POINTER(_Properties)]
-libggml.ggml_backend_dev_get_props.restype = None
-libggml.ggml_backend_dev_backend_reg.argtypes = [ctypes.c_void_p]
-libggml.ggml_backend_dev_backend_reg.restype = ctypes.c_void_p
-libggml.ggml_backend_reg_get_proc_address.argtypes = [ctypes.c_void_p, ctypes.c_char_p]
-libggml.ggml_backend_reg_get_proc_address.restype = ctypes.c_void_p
-libggml.ggml_backend_dev_memory.argtypes = [ctypes.c_void_p, *[ctypes.POINTER(ctypes.c_size_t)] * 2]
-libggml.ggml_backend_dev_memory.restype = None
-libggml.ggml_backend_dev_buffer_type.argtypes = [ctypes.c_void_p]
-libggml.ggml_backend_dev_buffer_type.restype = ctypes.c_void_p
-libggml.ggml_backend_buft_name.argtypes = [ctypes.c_void_p]
-libggml.ggml_backend_buft_name.restype = ctypes.c_char_p
+declare("ggml_backend_dev_count", ctypes.c_size_t)
+declare("ggml_backend_dev_get", ctypes.c_void_p, ctypes.c_size_t)
+declare("ggml_backend_dev_by_type", ctypes.c_void_p, ctypes.c_int)
+declare("ggml_backend_dev_type", ctypes.c_int, ctypes.c_void_p)
+declare("ggml_backend_dev_name", ctypes.c_char_p, ctypes.c_void_p)
+declare("ggml_backend_dev_description", ctypes.c_char_p, ctypes.c_void_p)
+declare("ggml_backend_dev_get_props", None, ctypes.c_void_p, ctypes.POINTER(_Properties))
+declare("ggml_backend_dev_backend_reg", ctypes.c_void_p, ctypes.c_void_p)
+declare("ggml_backend_reg_get_proc_address", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_char_p)
+declare("ggml_backend_dev_memory", None, ctypes.c_void_p, *[ctypes.POINTER(ctypes.c_size_t)] * 2)
+declare("ggml_backend_dev_buffer_type", ctypes.c_void_p, ctypes.c_void_p)
+declare("ggml_backend_buft_name", ctypes.c_char_p, ctypes.c_void_p)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from engine.errors import LoadError
-from engine.llama.gguf_functions import InitParams, libggml
+from engine.llama.ggml_functions import InitParams, libggml
 
 _F32 = 0
 _NAME = re.compile(r"direction\.([1-9][0-9]{0,5})")

@@ -9,14 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import llama_cpp
-from llama_cpp._ggml import libggml  # the bindings do not wrap these functions
 
 from engine.checkup import BuildReport, DeviceReport, InstallationReport, MachineReport
 from engine.llama.cpu.properties import gains_by_repacking, usable_cores
 from engine.llama.cpu.quota import cpu_quota
 from engine.llama.devices import Device, all_devices, available_memory
+from engine.llama.ggml_functions import declare, libggml
 
 _CPU_INFO = Path("/proc/cpuinfo")
+
+declare("ggml_version", ctypes.c_char_p)
+declare("ggml_commit", ctypes.c_char_p)
 
 
 def examine_installation() -> InstallationReport:
@@ -50,18 +53,12 @@ def _build() -> BuildReport:
     return BuildReport(
         bindings=llama_cpp.__version__,
         version=llama_cpp.llama_version().decode(),
-        ggml=f"{_text('ggml_version')} ({_text('ggml_commit')})",
+        ggml=f"{libggml.ggml_version().decode()} ({libggml.ggml_commit().decode()})",
         features=frozenset(re.findall(r"(\w+) = 1\b", llama_cpp.llama_print_system_info().decode())),
         offloads=bool(llama_cpp.llama_supports_gpu_offload()),
         devices=tuple(_report(device) for device in all_devices() if device.offloads),
         repacks=gains_by_repacking(),
     )
-
-
-def _text(function: str) -> str:
-    call = getattr(libggml, function)
-    call.restype = ctypes.c_char_p
-    return str(call().decode())
 
 
 def _report(device: Device) -> DeviceReport:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.errors import LoadError
-from engine.llama.gguf_functions import InitParams, libggml
+from engine.llama.ggml_functions import InitParams, libggml
 
 _PART = re.compile(r"(.*)-\d{5}-of-(\d{5})\.gguf")
 _ARCHITECTURE = "general.architecture"
