@@ -13,7 +13,6 @@ from engine.protocol.messages import (
     AnyAnswer,
     Ask,
     FromEngine,
-    QueryFailed,
     Refused,
     Submission,
     Working,
@@ -23,7 +22,7 @@ from engine.worker.backlog import Arrival, Backlog, Kind
 from engine.worker.lanes.lane import AnyLane
 from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
-from engine.worker.queries import answer_query
+from engine.worker.queries import answer_query, query_failed
 from engine.worker.slices import Effort, Slices
 
 logger = logging.getLogger(__name__)
@@ -77,7 +76,7 @@ class Intake:
         try:
             self._backlog.add(Arrival((Kind.QUERY, arrival.query_id), arrival.client, self._answer(arrival)))
         except Busy as error:
-            self._write(_failed(arrival, error))
+            self._write(query_failed(arrival.query_id, error))
 
     def cancel_request(self, key: int) -> bool:
         """Cancel a request in the intake. Returns False if it is not, or no longer, in the intake."""
@@ -139,7 +138,7 @@ class Intake:
         try:
             answer = yield from _guarded(answer_query(arrival.query, self._model, send))
         except EngineError as error:
-            reply: FromEngine = _failed(arrival, error)
+            reply: FromEngine = query_failed(arrival.query_id, error)
         else:
             reply = Answered(arrival.query_id, answer)
         if self._backlog.remove((Kind.QUERY, arrival.query_id)):
@@ -163,7 +162,3 @@ def _guarded(slices: Slices[T]) -> Slices[T]:
 
 def _refused(arrival: Submission, error: EngineError) -> Refused:
     return Refused(arrival.key, type(error).__name__, error.message, error.code, error.param, dict(error.figures))
-
-
-def _failed(arrival: Ask, error: EngineError) -> QueryFailed:
-    return QueryFailed(arrival.query_id, type(error).__name__, error.message, error.code, error.param)

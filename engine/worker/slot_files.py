@@ -18,9 +18,10 @@ from uuid import uuid4
 
 from engine.core.partition import partition_hash
 from engine.errors import EngineError, EngineFault, RequestError
-from engine.protocol.messages import Answered, FromEngine, KeepSlot, QueryFailed, SlotKept
+from engine.protocol.messages import Answered, FromEngine, KeepSlot, SlotKept
 from engine.request import SlotAction
 from engine.worker.loop import StepLoop
+from engine.worker.queries import query_failed
 from engine.worker.slot_states import SlotState, SlotStates
 
 MAGIC, VERSION = 0x67677371, 3
@@ -60,7 +61,7 @@ class SlotFiles:
             thread.start()
         except RuntimeError:
             del self._waiting[query_id]
-            self._write(_failure(query_id, EngineFault("there is no thread for the slot", code="engine_failed")))
+            self._write(query_failed(query_id, EngineFault("there is no thread for the slot", code="engine_failed")))
 
     def cancel(self, query_id: int) -> None:
         """Cancel work that waits for its slot."""
@@ -85,7 +86,7 @@ class SlotFiles:
             error: EngineError = EngineFault("there is no memory for the cells of the slot", code="engine_failed")
         except EngineError as raised:
             error = raised
-        return _failure(query_id, error)
+        return query_failed(query_id, error)
 
     def _answer(self, query: KeepSlot, done: Future[None]) -> SlotKept:
         states, seq_id, partition = self._states, query.slot, partition_hash(query.partition, query.adapters)
@@ -124,10 +125,6 @@ class SlotFiles:
         self._loop.between_steps(attempt)
         done.result()
         return results[0]
-
-
-def _failure(query_id: int, error: EngineError) -> QueryFailed:
-    return QueryFailed(query_id, type(error).__name__, error.message, error.code, error.param)
 
 
 def write_state(path: Path, state: SlotState) -> int:
