@@ -19,11 +19,13 @@ from engine.events import EmbeddingResult, TokenRun
 from engine.info import EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, SlotInfo
 from engine.prompt import TextPrompt
 from engine.protocol.messages import (
+    AnswerT,
     Detokenize,
     Inspect,
     InspectPrefixes,
     InspectQueue,
     KeepSlot,
+    Query,
     Tokenize,
     Tokenized,
 )
@@ -100,11 +102,8 @@ class Engine:
         Raises:
             Unavailable: The engine does not serve requests, or does not answer within `answer_timeout`.
         """
-        self._check_ready()
-        with anyio.move_on_after(self._supervisor.limits.answer_timeout):
-            answer = await self._supervisor.queries.ask(Inspect())
-            return answer.slots, answer.metrics
-        raise _no_answer()
+        answer = await self._ask(Inspect())
+        return answer.slots, answer.metrics
 
     async def queue(self) -> tuple[QueuedRequest, ...]:
         """Return the generation requests that wait for a slot, in the order that `QueuePositions` estimates.
@@ -121,10 +120,7 @@ class Engine:
         Raises:
             Unavailable: The engine does not serve requests, or does not answer within `answer_timeout`.
         """
-        self._check_ready()
-        with anyio.move_on_after(self._supervisor.limits.answer_timeout):
-            return (await self._supervisor.queries.ask(InspectPrefixes(most))).prefixes
-        raise _no_answer()
+        return (await self._ask(InspectPrefixes(most))).prefixes
 
     @asynccontextmanager
     async def generate(
@@ -271,6 +267,17 @@ class Engine:
         """Estimated time until the model is loaded, or None if it is unknown or the engine is ready."""
         return self._supervisor.seconds_to_ready()
 
+    async def _ask(self, query: Query[AnswerT]) -> AnswerT:
+        """Return the answer to a query that needs no step.
+
+        Raises:
+            Unavailable: The engine does not serve requests, or does not answer within `answer_timeout`.
+        """
+        self._check_ready()
+        with anyio.move_on_after(self._supervisor.limits.answer_timeout):
+            return await self._supervisor.queries.ask(query)
+        raise Unavailable("The engine does not answer.", code="engine_unavailable")
+
     async def _restarted(self) -> None:
         """Wait while the engine restarts.
 
@@ -284,7 +291,3 @@ class Engine:
     def _check_ready(self) -> None:
         if self.status.state is not EngineState.READY:
             raise self._supervisor.unavailable()
-
-
-def _no_answer() -> Unavailable:
-    return Unavailable("The engine does not answer.", code="engine_unavailable")
