@@ -20,7 +20,7 @@ from engine.sampling.grammar_bounds import (
     check_lark,
     check_numbers,
     check_regex,
-    check_schema,
+    check_schemas,
     inline_schemas,
 )
 from engine.sampling.grammar_cache import GrammarCache
@@ -232,7 +232,7 @@ def _schema(source: str) -> str:
         schema = json.loads(source)
     except (ValueError, RecursionError) as error:
         raise GrammarError(f"not JSON: {error}") from error
-    check_schema(schema)
+    check_schemas(schema)
     return _closed(schema)
 
 

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -102,7 +102,7 @@ def check_lark(source: str) -> None:
     if len(_RULE.findall(rules)) > _MOST_RULES:
         raise GrammarError(f"it has more than {_MOST_RULES} rules")
     _check_size(rules)
-    check_schemas([inline.schema for inline in schemas])
+    check_schemas(*(inline.schema for inline in schemas))
 
 
 def check_gbnf(source: str) -> None:
@@ -153,12 +153,7 @@ def inline_schemas(source: str) -> Iterator[InlineSchema]:
             yield InlineSchema(schema, begin, end)
 
 
-def check_schema(schema: object) -> None:
-    """Check the cost of a JSON schema, as `check_schemas` does."""
-    check_schemas([schema])
-
-
-def check_schemas(schemas: Sequence[object]) -> None:
+def check_schemas(*schemas: object) -> None:
     """Check the cost of the JSON schemas of a grammar.
 
     Raises:
