@@ -65,8 +65,6 @@ class EmbeddingJob:
 
     key: int
     """Identifies the request in the frames between the processes."""
-    request_id: str
-    """Id of the request in the logs."""
     client: str
     """Client that shares the queue with others."""
     weight: float
@@ -93,7 +91,6 @@ class EmbeddingJob:
             inputs: the tokens of each text.
         """
         self.key = key
-        self.request_id = request.id
         self.client = request.client
         self.weight = request.weight
         self.priority = request.priority or 0
