@@ -138,22 +138,27 @@ def adapter_set(scales: Iterable[tuple[int, float]]) -> AdapterSet:
     return tuple(sorted((id_, scale) for id_, scale in scales if scale))
 
 
-class GenerationRequest(_Part, frozen=True, kw_only=True):
-    """Request to generate `n` choices for each of one or several prompts.
-
-    Choice `p * n + i` is choice `i` of prompt `p`. Every choice is one sequence.
-    """
+class _Queued(_Part, frozen=True, kw_only=True):
+    """Base class of the requests, which wait in a queue."""
 
     id: str
     """Request id in the logs of both processes; need not be unique."""
-    prompts: tuple[Prompt, ...]
-    """One or several prompts, in the order of their choices."""
     client: str = ""
     """Client that shares the intake and the queue fairly with others. Empty for all requests without a name."""
     weight: float = 1.0
     """Tokens of this client for each token of a client of weight 1, while both wait."""
     priority: int | None = None
     """Requests of one client with lower values leave the queue earlier (as in vLLM). None is 0."""
+
+
+class GenerationRequest(_Queued, frozen=True, kw_only=True):
+    """Request to generate `n` choices for each of one or several prompts.
+
+    Choice `p * n + i` is choice `i` of prompt `p`. Every choice is one sequence.
+    """
+
+    prompts: tuple[Prompt, ...]
+    """One or several prompts, in the order of their choices."""
     n: int = 1
     """Number of choices per prompt."""
     max_tokens: int | None = None
@@ -254,23 +259,15 @@ class Ranking(_Part, frozen=True, kw_only=True):
     """Number of tokens after which a document is cut, approximately; None sets no limit."""
 
 
-class EmbeddingRequest(_Part, frozen=True, kw_only=True):
+class EmbeddingRequest(_Queued, frozen=True, kw_only=True):
     """Request to compute one vector for each input, or its scores."""
 
-    id: str
-    """Request id in the logs of both processes; need not be unique."""
     inputs: tuple[EmbeddingInput, ...]
     """One or several texts, in the order of their vectors. Documents to rank are strings."""
     ranking: Ranking | None = None
     """Rule for scoring the inputs, for a model that ranks; None asks for vectors."""
     truncates: bool = False
     """True to cut texts that are too long for the model. A query is never cut, nor are token ids."""
-    client: str = ""
-    """Client that shares the intake and the queue fairly with others. Empty for all requests without a name."""
-    weight: float = 1.0
-    """Tokens of this client for each token of a client of weight 1, while both wait."""
-    priority: int | None = None
-    """Requests of one client with lower values leave the queue earlier (as in vLLM). None is 0."""
 
     @property
     def parts(self) -> int:
