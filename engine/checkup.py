@@ -4,6 +4,9 @@ from dataclasses import dataclass, field
 
 from engine.info import ModelInfo
 
+REFUSED = 3
+"""Exit code of such a process if the model cannot be loaded. The reason is on its standard output."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineReport:

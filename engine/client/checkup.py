@@ -6,12 +6,11 @@ from typing import Literal, TypeVar
 
 import msgspec
 
+from engine.checkup import REFUSED
 from engine.client.process import child_environment, command_for, describe_exit
 from engine.config import EngineConfig
 
 ReportT = TypeVar("ReportT")
-_REFUSED = 3
-"""Exit code of a process whose model cannot be loaded."""
 _TIMEOUT = 300.0
 """Seconds. Metadata is read in one, also from slow disks."""
 
@@ -47,7 +46,7 @@ def examine(
         )
     except subprocess.TimeoutExpired as error:
         raise CheckupError(f"llama.cpp did not answer within {_TIMEOUT:g} s.", crashed=True) from error
-    if run.returncode == _REFUSED:
+    if run.returncode == REFUSED:
         raise CheckupError(run.stdout.decode(errors="replace"), crashed=False)
     if run.returncode != 0:
         lines = run.stderr.decode(errors="replace").strip().splitlines()

@@ -6,15 +6,13 @@ import sys
 
 import msgspec
 
+from engine.checkup import REFUSED
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.llama.checkup.installation import examine_installation
 from engine.llama.checkup.repacking import examine_repacking
 from engine.llama.checkup.serving import examine_serving
 from engine.llama.hardware.cpu_share import take_cpu_share
-
-REFUSED = 3
-"""Exit code if the model cannot be loaded. The reason is on standard output."""
 
 
 def main() -> None:
