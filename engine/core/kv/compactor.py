@@ -47,7 +47,7 @@ class Compactor:
             self._spent.clear()
         spent += gaps * self._ledger.traits.cells_per_weight_pass
         moves = self._cheapest({row.seq_id for row in rows})
-        self._spent[adapters] = spent - self._carry_out(moves) if _total(moves) <= spent else spent
+        self._spent[adapters] = spent - self._carry_out(moves) if sum(map(_cost, moves)) <= spent else spent
 
     def _is_gap(self, start: int, stop: int) -> bool:
         """Return whether the slots between two rows cost a weight pass."""
@@ -83,10 +83,6 @@ def _moves(slots: list[Slot], rows: set[int], start: int) -> list[Move]:
     outside = [slots[row] for row in sorted(rows) if not start <= row < stop]
     inside = [slot for slot in slots[start:stop] if slot.seq_id not in rows]
     return list(zip(outside, inside, strict=True))
-
-
-def _total(moves: list[Move]) -> int:
-    return sum(map(_cost, moves))
 
 
 def _cost(move: Move) -> int:
