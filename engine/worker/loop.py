@@ -95,7 +95,7 @@ class StepLoop:
 
         Args:
             job: Returns whether it is done. One that is not is called again after the next step, or change of the
-                loop's work. It must not raise.
+                loop's work. If it raises, the process ends.
         """
         with self._lock:
             self._jobs.append(job)

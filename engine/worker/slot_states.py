@@ -7,7 +7,7 @@ from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix import Prefix
 from engine.core.kv.slot import Slot
 from engine.core.step import Runner
-from engine.errors import RequestError
+from engine.errors import EngineError, RequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,5 +97,14 @@ class SlotStates:
         return slot
 
     def _apply(self) -> None:
-        for key in carry_out(self._ledger.take_changes(), self._runner):
+        """Make the changes that the ledger has recorded, those of other requests included.
+
+        Raises:
+            RuntimeError: One failed. The cells are not what the ledger says, and the process must end.
+        """
+        try:
+            unsaved = carry_out(self._ledger.take_changes(), self._runner)
+        except (EngineError, MemoryError) as error:
+            raise RuntimeError("cells of slots could not be changed") from error
+        for key in unsaved:
             self._ledger.store.drop_unsaved(key)

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from engine.errors import RequestError
+from engine.core.kv.cell_changes import Removal
+from engine.errors import EngineFault, RequestError
 from engine.events import Finished
 from engine.protocol.messages import Answered, Ask, CancelQuery, FromEngine, KeepSlot, QueryFailed, SlotKept, Step
 from engine.request import SlotAction
@@ -19,6 +20,7 @@ from engine.testing.fake_model import FakeModel
 from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
 from engine.worker.slot_files import MAGIC, VERSION, SlotFiles
+from engine.worker.worker import EXIT_FAULT
 from tests.engine.worker.worker_client import GUARD, Client, Gate
 from tests.threads import refuse_thread
 
@@ -218,6 +220,19 @@ def test_cells_without_memory_fail_their_query_alone(
     monkeypatch.setattr(Path, "read_bytes", raise_memory_error)
     assert failed(client, action, 0, tmp_path / "slot").code == "engine_failed"
     assert generated(client, 2).cached == len(PROMPT) - 1
+
+
+@pytest.mark.parametrize("failure", [MemoryError(), EngineFault("llama.cpp refuses")])
+def test_a_change_of_cells_that_fails_for_a_query_ends_the_process(
+    client: Client, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    def fail(_removal: Removal) -> None:
+        raise failure
+
+    generated(client, 1, slot=0)
+    monkeypatch.setattr(client.runner.cache, "remove", fail)
+    ask(client, KeepSlot(ERASE, 0))
+    assert client.exits.get(timeout=GUARD) == EXIT_FAULT
 
 
 def test_the_id_of_an_answered_query_may_be_used_again_at_once() -> None:
