@@ -24,7 +24,7 @@ def check_generating(config: EngineConfig, attention: Attention, simulation: Sim
             cells.
     """
     params = context_params(replace(config, slots=1), CELL_BLOCK, attention, full_windows=False)
-    moves = simulation.moves_cells(params)
+    moves = simulation.simulate(params).moves_cells
     if moves is None:
         raise LoadError(f"{config.model} cannot generate text token by token: it has no KV cache")
     if config.context_shift and (recurrent or not moves):

@@ -127,7 +127,7 @@ def _need(
     def need(context: int) -> Buffers:
         cells = all_cells(config.slots, context)
         params = context_params(config, cells, attention, full_windows=full_windows, snapshots=snapshots)
-        return simulation.buffers(params, sampled=bool(config.backend_sampling))
+        return simulation.simulate(params, sampled=bool(config.backend_sampling)).buffers
 
     return cache(need)
 
@@ -167,11 +167,12 @@ def _snapshot_bytes(config: EngineConfig, attention: Attention, simulation: Simu
     """Return the bytes of one snapshot by device; None if llama.cpp cannot keep any for the model."""
     alone = replace(config, slots=1)
     without, with_one = (
-        context_params(alone, CELL_BLOCK, attention, full_windows=False, snapshots=count) for count in (0, 1)
+        simulation.simulate(context_params(alone, CELL_BLOCK, attention, full_windows=False, snapshots=count))
+        for count in (0, 1)
     )
-    if not simulation.keeps_snapshots(with_one):
+    if not with_one.snapshots:
         return None
-    before, after = simulation.buffers(without).cells, simulation.buffers(with_one).cells
+    before, after = without.buffers.cells, with_one.buffers.cells
     return {device: size - before.get(device, 0) for device, size in after.items()}
 
 

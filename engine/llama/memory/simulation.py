@@ -15,7 +15,7 @@ from engine.llama.memory.buffers import Buffers, read_buffers
 
 
 @dataclass(frozen=True, slots=True)
-class _Simulated:
+class SimulatedContext:
     """Properties of a simulated context."""
 
     buffers: Buffers
@@ -72,8 +72,8 @@ class Simulation:
         if handle:
             llama_cpp.llama_model_free(handle)
 
-    def buffers(self, params: llama_cpp.llama_context_params, *, sampled: bool = False) -> Buffers:
-        """Return what a context with these parameters would allocate.
+    def simulate(self, params: llama_cpp.llama_context_params, *, sampled: bool = False) -> SimulatedContext:
+        """Return the properties of a context with these parameters.
 
         Args:
             params: the parameters.
@@ -83,34 +83,13 @@ class Simulation:
             LoadError: llama.cpp refuses the parameters.
         """
         if not sampled:
-            return self._try(params).buffers
+            return self._simulate(params)
         with closing(TopKSamplers(params.n_seq_max, self._vocabulary)) as samplers:
             own = llama_cpp.llama_context_params.from_buffer_copy(params)
             samplers.put_into(own)
-            return self._try(own).buffers
+            return self._simulate(own)
 
-    def keeps_snapshots(self, params: llama_cpp.llama_context_params) -> bool:
-        """Return whether a context keeps the snapshots of recurrent states that these parameters ask for.
-
-        Raises:
-            LoadError: llama.cpp refuses the parameters.
-        """
-        return self._try(params).snapshots == params.n_rs_seq
-
-    def moves_cells(self, params: llama_cpp.llama_context_params) -> bool | None:
-        """Return whether a context can move cells to other positions, or None if it has no KV cache.
-
-        Raises:
-            LoadError: llama.cpp refuses the parameters.
-        """
-        return self._try(params).moves_cells
-
-    def _try(self, params: llama_cpp.llama_context_params) -> _Simulated:
-        """Return the properties of a context.
-
-        Raises:
-            LoadError: llama.cpp refuses the parameters.
-        """
+    def _simulate(self, params: llama_cpp.llama_context_params) -> SimulatedContext:
         with capture_log(ALL_LEVELS) as lines:
             context = llama_cpp.llama_init_from_model(self._handle, params)
         if not context:
@@ -119,7 +98,7 @@ class Simulation:
         memory = llama_cpp.llama_get_memory(context)
         moves = bool(llama_cpp.llama_memory_can_shift(memory)) if memory else None
         llama_cpp.llama_free(context)
-        return _Simulated(read_buffers((line.text for line in lines), self._gpus), snapshots, moves)
+        return SimulatedContext(read_buffers((line.text for line in lines), self._gpus), snapshots, moves)
 
 
 def _without_vocabulary(architecture: str, vocabulary: int) -> ctypes.Array[llama_cpp.llama_model_kv_override]:

@@ -66,7 +66,7 @@ def allocated(model: LlamaModel, params: llama_cpp.llama_context_params) -> Coun
 def test_samplers_on_the_device_count(model: LlamaModel, simulation: Simulation) -> None:
     settings = EngineConfig(model="", slots=3)
     params = context_params(settings, all_cells(3, 256), AUTO, full_windows=True)
-    without, simulated = simulation.buffers(params), simulation.buffers(params, sampled=True)
+    without, simulated = simulation.simulate(params).buffers, simulation.simulate(params, sampled=True).buffers
     with closing(TopKSamplers(3, model.info.vocabulary)) as samplers:
         samplers.put_into(params)
         real = allocated(model, params)
@@ -85,7 +85,7 @@ def test_a_simulated_context_has_the_buffers_of_a_real_one(
     snapshots = 3 if cache == "windows, snapshots" else 0
     cells = all_cells(slots, context)
     params = context_params(settings, cells, attention, full_windows=cache == "whole", snapshots=snapshots)
-    real, simulated = allocated(model, params), simulation.buffers(params)
+    real, simulated = allocated(model, params), simulation.simulate(params).buffers
     assert simulated.cells[HOST] == pytest.approx(real["KV"] + real["RS"], abs=4 * ROUNDING)
     assert simulated.compute[HOST] == pytest.approx(real["compute"] + real["output"], abs=4 * ROUNDING)
 
