@@ -104,6 +104,7 @@ class SequenceGroup:
         """Move a running sequence to the head of the waiting ones. Its known tokens stay."""
         sequence.enter(State.WAITING)
         self._leave(sequence)
+        sequence.computed = 0
         self.waiting.appendleft(sequence)
 
     def end(self, sequence: Sequence) -> None:

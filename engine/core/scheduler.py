@@ -207,7 +207,7 @@ class Scheduler:
             self._counters.computed_prompt_tokens += of_prompt
             if progress and of_prompt:
                 news.append((self._running.group_of(sequence).key, sequence.progress()))
-            if sequence.checkpoints and sequence.at_checkpoint:
+            if sequence.computed in sequence.checkpoints:
                 self._ledger.save_checkpoint(sequence)
             if chunk.draft:
                 self._accept_all(chunk, drawn, news)

@@ -150,11 +150,6 @@ class Sequence:
         return len(self.tokens) - self.computed
 
     @property
-    def at_checkpoint(self) -> bool:
-        """True if its state is worth saving now."""
-        return self.computed in self.checkpoints
-
-    @property
     def generated(self) -> int:
         """Tokens generated so far."""
         return len(self.tokens) + self.discarded - self.prompt
@@ -212,11 +207,15 @@ class Sequence:
         at = bisect_right(self.checkpoints, self.computed)
         return self.checkpoints[at] - self.computed if at < len(self.checkpoints) else self.pending
 
-    def begin_at(self, tokens: int) -> None:
-        """Count the first tokens as computed, because their cells were reused."""
-        self.computed = tokens
+    def begin_at(self, tokens: int) -> int:
+        """Count the first tokens as computed, because their cells were reused. Return how many more prompt tokens are.
+
+        A sequence that returns after a preemption has generated tokens among them.
+        """
+        before, self.computed = self.unread, tokens
         if not self.generated:
             self.cached = tokens
+        return before - self.unread
 
     def discard(self) -> tuple[int, int]:
         """Discard tokens of a full slot. Return the position of the first one, and their number.

@@ -32,7 +32,7 @@ class KVLedger(SlotLeases):
     traits: ModelTraits
     """The traits of the model."""
     reused: int
-    """Number of cells that sequences have reused."""
+    """Number of prompt tokens whose cells sequences have reused."""
 
     def __init__(
         self, slots: int, traits: ModelTraits, store: PrefixStore | None = None, files: PrefixFiles | None = None
@@ -76,8 +76,7 @@ class KVLedger(SlotLeases):
         self._hand_over(slot, sequence)
         if self.disk:
             self.disk.resume()
-        sequence.begin_at(shared)
-        self.reused += shared
+        self.reused += sequence.begin_at(shared)
 
     def fetch(self, sequence: Sequence) -> bool:
         """Begin to read files that hold the beginning of a sequence's prompt, if that pays. Return whether it does."""
@@ -108,8 +107,7 @@ class KVLedger(SlotLeases):
         if not self.may_copy or self._saved_only(best) is None:
             return False
         self._copy(best, self.slots[sequence.seq_id])
-        self.reused += best.tokens - sequence.computed
-        sequence.begin_at(best.tokens)
+        self.reused += sequence.begin_at(best.tokens)
         return True
 
     def best_source(self, sequence: Sequence) -> Reuse[PrefixSource] | None:

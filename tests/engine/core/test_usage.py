@@ -153,6 +153,17 @@ def test_read_tokens_are_computed_or_reused() -> None:
     assert metrics.generated_tokens == 6
 
 
+def test_the_generated_tokens_of_a_preempted_choice_are_none_of_its_prompt() -> None:
+    driver = Driver(FakeModel(slots=2))
+    driver.add("x" * 100, n=2, max_tokens=300, client="one")
+    until_generated(driver, 200)
+    driver.add("y" * 100, max_tokens=2, client="other")
+    driver.drain()
+    metrics = driver.scheduler.metrics()
+    assert metrics.preempted == 1
+    assert metrics.computed_prompt_tokens + metrics.reused_prompt_tokens == 4 * 100, "one of three twice"
+
+
 def test_the_prompt_of_a_cancelled_request_was_read_although_its_cells_were_discarded() -> None:
     driver = Driver(FakeModel(slots=1, context=64, shifts=True))
     key = driver.add("x" * 40, max_tokens=1000)
