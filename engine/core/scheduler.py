@@ -220,10 +220,11 @@ class Scheduler:
     def _accept_all(self, chunk: Chunk, drawn: tuple[Draw, ...], news: News) -> None:
         """Accept the drawn tokens up to one that ends the sequence. Drop the cells of the other draft tokens."""
         sequence = chunk.sequence
-        sequence.output.count_draft(len(chunk.draft), len(drawn) - 1)
+        sequence.output.drafted += len(chunk.draft)
         for index, draw in enumerate(drawn):
             if index:  # its cell is that of an accepted draft token
                 sequence.advance(1, 0.0)
+                sequence.output.accepted += 1
             self._append(sequence, draw, news)
             if sequence.state is not State.RUNNING:
                 break

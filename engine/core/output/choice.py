@@ -68,11 +68,6 @@ class ChoiceOutput:
         """Number of tokens of reasoning, if the request has its place."""
         return self._reasoning.tokens if self._reasoning else 0
 
-    def count_draft(self, drafted: int, accepted: int) -> None:
-        """Add the numbers of draft tokens that a step computed, and that were accepted."""
-        self.drafted += drafted
-        self.accepted += accepted
-
     def accept(self, token: Token, generated: int) -> Text | End | None:
         """Add a drawn token, which is the last of so many. Return what comes of it, if anything does.
 

@@ -105,6 +105,14 @@ def test_a_speculative_text_ends_where_a_plain_one_does_with_the_same_details(fi
     assert told[True] == told[False]
 
 
+def test_draft_tokens_behind_the_end_of_a_text_count_as_rejected() -> None:
+    fields = {"stop": ("round. the",), "sampling": Sampling(min_tokens=60)}
+    _, end, passes = generate(False, again_and_again, **fields)
+    _, faster, fewer = generate(True, again_and_again, **fields)
+    assert faster.tokens == end.tokens
+    assert fewer == passes - faster.accepted
+
+
 def test_the_end_token_may_be_drafted() -> None:
     def ends(tokens: list[int]) -> int:
         return END if len(tokens) == 100 else again_and_again(tokens)
