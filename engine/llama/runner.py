@@ -119,18 +119,16 @@ class LlamaRunner(Runner):
         seconds = 0.0
         results: list[StepResult] = []
         for part in plan.weight_passes(self._idle_rows.bridge):
-            if self._context.aborted:
-                self._undo(plan)
-                return StepResult(Outcome.ABORTED, (), seconds)
-            results.append(result := self._run(part))
+            result = StepResult(Outcome.ABORTED, (), 0.0) if self._context.aborted else self._run(part)
             seconds += result.seconds
-            if result.outcome is Outcome.NO_ROOM and len(results) == 1:
+            if result.outcome is Outcome.ABORTED:
+                self._undo(plan)
+                return replace(result, seconds=seconds)
+            if result.outcome is Outcome.NO_ROOM and not results:
                 return result
             if result.outcome is Outcome.NO_ROOM:  # parts before it have drawn, which cannot be undone
                 raise EngineFault("llama.cpp finds no room in the cells of a slot", code="decode_failed")
-            if result.outcome is Outcome.ABORTED:
-                self._undo(plan)
-                return StepResult(Outcome.ABORTED, (), seconds)
+            results.append(result)
         if len(results) == 1:
             return results[0]
         draws = tuple(draw for result in results for draw in result.draws)
