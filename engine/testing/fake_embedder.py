@@ -9,15 +9,14 @@ from typing_extensions import override
 
 from engine.core.embedding.step import Embedder, EmbeddingLimits, EmbeddingPlan, EmbeddingStepResult
 from engine.core.step import Outcome
+from engine.testing.fake_model import digest
 
 Hook = Callable[[], None]
 
 
 def vector_of(tokens: list[int]) -> bytes:
     """Return a unit vector that depends on every token and on their order."""
-    state = 7
-    for token in tokens:
-        state = (state * 31 + token + 1) % 1_000_003
+    state = digest(tokens)
     return struct.pack("<2f", math.cos(state), math.sin(state))
 
 

@@ -23,7 +23,7 @@ _NAME = re.compile(b"(" + b"|".join(NAMES.values()) + b")")
 
 def letters(tokens: list[int]) -> int:
     """Return a lower-case letter that depends on all earlier tokens and on their order."""
-    return ord("a") + _digest(tokens) % 26
+    return ord("a") + digest(tokens) % 26
 
 
 def adapted(token: int, adapters: AdapterSet) -> int:
@@ -35,8 +35,8 @@ def adapted(token: int, adapters: AdapterSet) -> int:
 
 def weights(tokens: list[int], likeliest: int) -> list[int]:
     """Return the unnormalised probability of every next token; depends on all earlier tokens."""
-    digest = _digest(tokens)
-    shares = [1 + (digest + 1) * (token + 7) % 101 for token in range(VOCABULARY)]
+    factor = digest(tokens) + 1
+    shares = [1 + factor * (token + 7) % 101 for token in range(VOCABULARY)]
     shares[likeliest] += 1000
     return shares
 
@@ -58,7 +58,8 @@ def spell(token: int, *, special: bool) -> bytes:
     return bytes([token])
 
 
-def _digest(tokens: list[int]) -> int:
+def digest(tokens: list[int]) -> int:
+    """Return a number that depends on all tokens and on their order."""
     state = 7
     for token in tokens:
         state = (state * 31 + token + 1) % 1_000_003

@@ -25,7 +25,7 @@ class MessageReader:
     def read(self) -> list[Message]:
         """Wait for messages and return them; an empty list means that the gateway has closed the pipe."""
         while data := os.read(self._fd, _READ):
-            if messages := list(self._decoder.feed(data)):
+            if messages := self._decoder.feed(data):
                 return messages
         return []
 
