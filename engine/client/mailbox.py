@@ -63,7 +63,6 @@ class Mailbox:
         """Error of the end or of the cancel; unset while the request runs, and after its success."""
         self.tally = Tally(request, gaps)
         """Count of its tokens."""
-        self._started = False
         self._delivered = False
         self._events: list[Text | Finished] = []
         self._vectors: dict[int, bytes] = {}
@@ -136,7 +135,6 @@ class Mailbox:
                 self._events.append(event)
                 self._unread += sum(1 + len(detail.top) for detail in event.details)
             case Started():
-                self._started = True
                 self.started_at = now
             case FirstToken():  # no task waits for it
                 self.tally.begin_token(now)
@@ -178,7 +176,7 @@ class Mailbox:
         Raises:
             EngineError: The request failed.
         """
-        await self._wait_until(lambda: self._started or not self._parts_left)
+        await self._wait_until(lambda: self.started_at is not None or not self._parts_left)
 
     def pass_on(self, to: PassOn) -> None:
         """Pass texts to a function while `take` waits for them. The wait goes on if it takes them."""

@@ -341,6 +341,24 @@ async def test_requests_are_sent_again_in_their_old_order_even_if_an_engine_dies
     assert len(set(line.keys())) == 10
 
 
+async def test_a_request_that_waits_for_its_replay_has_not_started(line: Line) -> None:
+    mailbox, starts = line.open(), list[Mailbox]()
+
+    async def start() -> None:
+        await mailbox.started()
+        starts.append(mailbox)
+
+    line.news(mailbox, Started())
+    line.exchange.disconnect()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(start)
+        await anyio.wait_all_tasks_blocked()
+        assert not starts
+        line.exchange.connect(line.sent.append)
+        line.news(mailbox, Started())
+    assert starts
+
+
 async def test_a_request_that_waits_for_its_replay_is_cancelled_without_a_frame(line: Line) -> None:
     mailbox = line.open()
     line.exchange.disconnect()
