@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 
 from engine.config import EngineConfig
@@ -29,13 +28,13 @@ class LoadPlan:
 
     def weights(self, size: int) -> dict[str, int]:
         """Return the estimated bytes of the weights by device, of a model with so many bytes of weights."""
-        devices = self.placement.devices
+        names, devices = self.placement.gpus, self.placement.devices
         if not devices:
             return {HOST: size}
         shares = self.placement.tensor_split or tuple(float(device.free) for device in devices)
+        of_device = dict.fromkeys(names, 0.0) | dict(zip(names, shares, strict=False))  # there may be fewer shares
         offloaded, whole = size - self.on_host, sum(shares) or 1.0
-        parts = zip_longest((device.name for device in devices), shares, fillvalue=0.0)
-        return {HOST: self.on_host, **{str(name): int(offloaded * float(share) / whole) for name, share in parts}}
+        return {HOST: self.on_host} | {name: int(offloaded * share / whole) for name, share in of_device.items()}
 
 
 def plan_load(config: EngineConfig) -> LoadPlan:
