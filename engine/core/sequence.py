@@ -55,7 +55,7 @@ class Sequence:
     computed: int
     """Number of known tokens that have cells in the KV cache."""
     cached: int
-    """Number of prompt tokens with reused cells."""
+    """Number of prompt tokens with reused cells, not counting its own ones after a preemption."""
     work: int
     """Number of tokens that were computed for it, with those that were computed again after a preemption."""
     charged: int
@@ -210,10 +210,10 @@ class Sequence:
     def begin_at(self, tokens: int) -> int:
         """Count the first tokens as computed, because their cells were reused. Return how many more prompt tokens are.
 
-        A sequence that returns after a preemption has generated tokens among them.
+        A sequence that returns after a preemption reuses its own cells, also those of generated tokens.
         """
         before, self.computed = self.unread, tokens
-        if not self.generated:
+        if not self.work:
             self.cached = tokens
         return before - self.unread
 

@@ -164,6 +164,18 @@ def test_the_generated_tokens_of_a_preempted_choice_are_none_of_its_prompt() -> 
     assert metrics.computed_prompt_tokens + metrics.reused_prompt_tokens == 4 * 100, "one of three twice"
 
 
+def test_the_own_cells_of_a_preempted_prompt_are_not_cached_ones() -> None:
+    driver = Driver(FakeModel(slots=2, context=4096), store_budget=10**6)
+    key = driver.add("x" * 600, "y" * 2000, max_tokens=50, client="one")
+    while driver.ledger.slots[1].size < WORTH_SAVING:
+        driver.step()
+    driver.add("z", client="other")
+    driver.drain()
+    metrics = driver.scheduler.metrics()
+    assert (metrics.preempted, metrics.restored_tokens > 0) == (1, True)
+    assert [event.cached for event in driver.news[key] if isinstance(event, Finished)] == [0, 0]
+
+
 def test_the_prompt_of_a_cancelled_request_was_read_although_its_cells_were_discarded() -> None:
     driver = Driver(FakeModel(slots=1, context=64, shifts=True))
     key = driver.add("x" * 40, max_tokens=1000)
