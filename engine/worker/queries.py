@@ -15,8 +15,8 @@ RUN = 2048
 """Tokens of one part of an answer. A part of so many is encoded and read in about a millisecond."""
 MOST_TEXT = 2**22
 """Characters of all texts of one query. llama.cpp tokenises so many in seconds."""
-MOST_TOKENS = 2**20
-"""Tokens of one text of a query. Where a vocabulary lacks its characters, llama.cpp takes up to minutes for so many."""
+MOST_TOKENS = 2**19
+"""Tokens of one text of a query. Where a vocabulary lacks its characters, so many take llama.cpp tens of seconds."""
 
 
 def answer_query(query: AnyQuery, model: Model, send: Callable[[AnyAnswer], None]) -> Slices[AnyAnswer]:
