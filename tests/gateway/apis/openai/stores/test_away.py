@@ -49,6 +49,7 @@ class Flaky(PostgresDatabase):
         super().__init__(url)
         self.answers = threading.Event()
         self.answers.set()
+        self.refused = anyio.Event()
 
     @override
     async def read(self, work: Work[T]) -> T:
@@ -57,6 +58,7 @@ class Flaky(PostgresDatabase):
             return work(execute)
 
         if self.away:
+            self.refused.set()
             raise StorageError("the database is away")
         result = await super().read(run)
         if self.lost:
@@ -204,6 +206,7 @@ async def test_a_turn_that_cannot_be_ended_now_ends_later(url: str) -> None:
         turn, _ = await stores.conversations.begin(OWNER, conversation)
         lease = lease_of(stores)
         lease.away = True
+        await lease.refused.wait()  # no beat from before is still at work
         await turn.cancel()
         assert turns(url) != [(None,)]
         lease.away = False
