@@ -44,6 +44,12 @@ async def tokenize(engine: Engine, script: str) -> None:
     await engine.tokenize([script], special=True, begin=False, take=lambda _part: None)
 
 
+async def until_ping(engine: Engine, *, waits: bool) -> None:
+    """Wait until a ping waits for its answer, or until none does."""
+    while (engine._supervisor.queries.pinged_at is not None) is not waits:
+        await anyio.lowlevel.checkpoint()
+
+
 class Received:
     """A process whose messages have all come at once."""
 
@@ -165,10 +171,18 @@ async def test_an_engine_that_hangs_while_only_a_query_waits_is_killed_and_repla
 
 
 async def test_an_engine_that_lives_may_take_long_for_a_query(scripted: Scripted) -> None:
-    async with scripted.open(stall_timeout=0.1) as engine, anyio.create_task_group() as group:
+    """Time passes only while no ping waits for its answer."""
+    time = 0.0
+    async with (
+        scripted.open(stall_timeout=0.01, clock=lambda: time) as engine,
+        anyio.create_task_group() as group,
+    ):
         group.start_soon(tokenize, engine, "ignore")
-        while scripted.count("inspect") < 3:  # noqa: ASYNC110
-            await anyio.sleep(0.01)
+        for _ in range(3):
+            await until_ping(engine, waits=True)
+            await until_ping(engine, waits=False)
+            time += 1.0
+        assert scripted.count("inspect") >= 3
         assert engine.status.restarts == 0
         group.cancel_scope.cancel()
 
