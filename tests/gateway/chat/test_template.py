@@ -61,6 +61,10 @@ def test_json_beside_safe_text_is_not_escaped() -> None:
     assert rendered("{{ 'a'|safe + x | tojson }}", x={"b": "<é>"}) == 'a{"b": "<é>"}'
 
 
+def test_a_method_taken_by_a_filter_stays_in_the_sandbox() -> None:
+    assert rendered("{{ ('{0.__class__}' | attr('format'))(x) }}", x="a") == ""
+
+
 def test_a_list_can_be_a_queue() -> None:
     source = "{% set kept = namespace(ids=[]) %}{% set _ = kept.ids.append(x) %}{{ kept.ids.pop(0) }}{{ kept.ids }}"
     assert rendered(source, x="a") == "a[]"
