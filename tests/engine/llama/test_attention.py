@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence, State
@@ -40,7 +41,7 @@ def test_both_attention_implementations_give_the_same_probabilities() -> None:
     np.testing.assert_allclose(blocks, none, atol=0.02)
 
 
-def logprobs_of_a_prompt(*, flash_attention: bool) -> np.ndarray:
+def logprobs_of_a_prompt(*, flash_attention: bool) -> NDArray[np.float64]:
     """Return the log-probability of each token of a prompt, from the scores of its passes."""
     config = EngineConfig(model=str(model_path()), slots=2, context=512, threads=1, flash_attention=flash_attention)
     request = GenerationRequest(id="", prompts=("",), sampling=Sampling(temperature=0.0), logprobs=0, echo=True)
