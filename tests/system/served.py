@@ -11,7 +11,7 @@ import anyio
 import orjson
 from anyio.abc import TaskStatus
 
-from engine import Engine, EngineMetrics, SlotInfo, Supervision, open_engine
+from engine import Engine, EngineMetrics, GenerationRequest, SlotInfo, Supervision, open_engine
 from engine.client.process import command_for
 from engine.testing.fake_model import letters
 from gateway.app import Equipment, Gateway, create_gateway
@@ -83,6 +83,14 @@ class Served:
                 return await client.answer()
         finally:
             client.close()
+
+    @asynccontextmanager
+    async def slot_in_use(self) -> AsyncIterator[None]:
+        """Use a slot by a request to the engine itself, which the gateway's limits of time do not end."""
+        async with self.engine.generate(GenerationRequest(id="holds", prompts=("x",), max_tokens=50_000)) as request:
+            with anyio.fail_after(GUARD):
+                await request.started()
+            yield
 
     async def slots(self) -> tuple[SlotInfo, ...]:
         return (await self.engine.inspect())[0]

@@ -329,7 +329,7 @@ async def test_a_deadline_after_the_first_byte_is_an_error_event_and_no_clean_en
 async def test_a_wait_in_the_queue_beyond_its_bound_is_503() -> None:
     async with (
         serving(seconds_per_pass=PASS, slots=1, grace=0.0, queue_timeout=0.2) as served,
-        neighbours(served, 1),
+        served.slot_in_use(),
     ):
         client = served.client()
         await client.send(completion("waits", max_tokens=5))

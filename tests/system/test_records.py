@@ -204,12 +204,8 @@ async def test_a_deadline_is_recorded() -> None:
 
 
 async def test_a_wait_in_the_queue_that_is_too_long_is_recorded() -> None:
-    async with recording(slots=1, queue_timeout=0.2) as (served, records):
-        client = served.client()
-        await client.send(completion("holds", max_tokens=MANY, stream=True))
-        await client.see(b'"text":"')
+    async with recording(slots=1, queue_timeout=0.2) as (served, records), served.slot_in_use():
         assert (await served.answer(completion("late", max_tokens=5))).status >= 500
-        client.close()
     assert (records.of("late").outcome, records.of("late").cause) == (Outcome.CANCELLED, "queue_timeout")
 
 
