@@ -66,12 +66,7 @@ class UserMessage(_MessageFields):
 
 def _as_text(arguments: object) -> object:
     """Return the JSON text of an object, which llama-server takes, too."""
-    if not isinstance(arguments, dict):
-        return arguments
-    try:
-        return to_json(arguments)
-    except RecursionError as error:
-        raise ValueError("is nested too deeply") from error
+    return to_json(arguments) if isinstance(arguments, dict) else arguments
 
 
 class CalledFunction(Nested):
