@@ -257,8 +257,8 @@ class Sequence:
         return min(tokens, unread)
 
     def progress(self) -> Text:
-        """Return the event with the progress of the prompt."""
-        read = min(self.computed, self.prompt)
+        """Return the event with the progress of the prompt. After a preemption, reused cells may be computed again."""
+        read = max(self.cached, min(self.computed, self.prompt))
         seconds = self.output.prompt_seconds
         return Text(self.choice, "", progress=PromptProgress(self.prompt, self.cached, read, seconds))
 

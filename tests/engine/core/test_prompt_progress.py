@@ -1,6 +1,7 @@
 """Progress of prompts: where each begins, and after each of its steps."""
 
 from engine.events import Event, Finished, Text
+from engine.testing.fake_model import FakeModel
 from tests.engine.driver import Driver
 
 
@@ -36,3 +37,17 @@ def test_nothing_is_reported_unasked() -> None:
     driver.drain()
     assert progress_of(driver.news[key]) == []
     assert all(event.decode_seconds == 0 for event in driver.news[key] if isinstance(event, Text))
+
+
+def test_a_preempted_prompt_has_read_no_less_than_it_found() -> None:
+    driver = Driver(FakeModel(slots=2, context=4096))
+    driver.add("x" * 500, max_tokens=1)
+    driver.drain()
+    key = driver.add("x" * 500, "y" * 1200, max_tokens=50, client="one", stream=True, progress=True)
+    while driver.ledger.slots[1].size < 600:
+        driver.step()
+    driver.add("z" * 100, client="other")
+    driver.drain()
+    found = [one for one in progress_of(driver.news[key]) if one[0] == 500]
+    assert len(found) > 2, "it is computed again"
+    assert all(cached == 499 <= processed for _, cached, processed in found)
