@@ -126,7 +126,7 @@ class SequenceGroup:
         prompt, choice = divmod(sequence.choice, sequence.request.n)
         self._read[prompt] = max(self._read.get(prompt, 0), sequence.prompt - sequence.unread)
         if not choice:
-            self._cached.setdefault(prompt, sequence.cached)
+            self._cached[prompt] = sequence.cached  # one that was put back may find more when it returns
 
 
 def _details_per_token(request: GenerationRequest) -> int:

@@ -62,6 +62,18 @@ def test_reused_cells_of_a_cancelled_request_count_as_cached() -> None:
     assert release.prompt_tokens == WORTH_SAVING + 100
 
 
+def test_reused_cells_that_a_preempted_prompt_finds_when_it_returns_count_as_cached() -> None:
+    driver = Driver(FakeModel(slots=2, context=4096))
+    key = driver.add("x" * 1000, "x" * 1000 + "y" * 200, max_tokens=200, client="one")
+    driver.step()
+    driver.add("z", max_tokens=1, client="other")
+    while driver.scheduler.metrics().reused_prompt_tokens == 0:
+        driver.step()
+    assert driver.scheduler.metrics().preempted == 1
+    driver.cancel(key)
+    assert released(driver, key).cached == driver.scheduler.metrics().reused_prompt_tokens == 1000
+
+
 def test_only_the_first_choice_of_a_prompt_counts_reused_cells() -> None:
     driver = Driver(FakeModel(slots=3))
     driver.add("x" * WORTH_SAVING, max_tokens=1)
