@@ -102,8 +102,8 @@ async def _prepared(preparer: Preparer, caller: Caller, endpoint: AnyEndpoint) -
 def conventions_for(apis: Sequence[Api]) -> Callable[[Scope], Conventions]:
     """Return a function that returns the conventions of the API that a request belongs to.
 
-    Mostly its path decides. Unknown paths are those of a path above them, or of the first API. A path that clients of
-    several APIs use, and one that no API has, belongs to the API whose header the client sends.
+    Mostly its path decides. Unknown paths are those of a path above them, which `/` is not, or of the first API. A path
+    that clients of several APIs use, and one that no API has, belongs to the API whose header the client sends.
     """
     known = {endpoint.path: (api.conventions, endpoint.shared) for api in apis for endpoint in api.endpoints}
     patterns = [(compile_path(path)[0], found) for path, found in known.items() if "{" in path]
@@ -113,7 +113,7 @@ def conventions_for(apis: Sequence[Api]) -> Callable[[Scope], Conventions]:
         if exact := known.get(path):
             return exact
         matching = (found for pattern, found in patterns if pattern.match(path))
-        above = (found for parent, found in known.items() if path.startswith(f"{parent}/"))
+        above = (found for parent, found in known.items() if parent != "/" and path.startswith(f"{parent}/"))
         return next(chain(matching, above), (apis[0].conventions, True))
 
     def conventions(scope: Scope) -> Conventions:

@@ -66,6 +66,13 @@ async def test_a_path_with_a_slash_at_its_end_is_another_path(method: str, path:
     assert (reply.status, reply.header("location")) == (404, None)
 
 
+@pytest.mark.anyio
+async def test_an_unknown_path_with_two_slashes_at_its_beginning_has_openais_shape_of_errors() -> None:
+    """It is that of a client whose base URL ends with a slash, and not below the path `/`, which Ollama's API has."""
+    reply = await AsgiCall(app_of(FakeEngine()), "//v1/models", method="GET").run()
+    assert (reply.status, reply.json["error"]["code"]) == (404, "not_found")
+
+
 def shapes(paths: Sequence[str], headers: Scope) -> dict[str, bytes]:
     conventions, problem = conventions_for(APIS), Problem(status=404, message="m")
     return {path: conventions({"path": path, **headers}).encode_error(problem) for path in paths}
