@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from gateway.flags import TABLES, file_key
 from gateway.settings import Settings
+from gateway.settings.table import ModelTable
 
 _TABLE_REASONS = {"missing": "is required", "extra_forbidden": "there is no such setting of a model"}
 """Reasons for which a table is refused, by pydantic's types of errors."""
@@ -27,22 +28,27 @@ def refusal(error: ValidationError, values: Mapping[str, Any], origins: Mapping[
     Values that exclude each other have no place; their message has the names of the flags.
     """
     first = error.errors()[0]
-    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
-    reason = _NUMBERS.get(first["type"], message)
+    reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
     if not first["loc"]:
         return reason
     name, *inner = map(str, first["loc"])
+    if number := _NUMBERS.get(first["type"]):
+        reason = f"{number}{_unit(name, inner)}"
     if name == TABLES:
         reason = _TABLE_REASONS.get(first["type"], reason)
         return _refusal_of_table(inner, first["input"], reason, values.get("model", []), origins.get("model", ""))
     field = Settings.model_fields[name]
-    if first["type"] in _NUMBERS:
-        reason += _UNITS.get(field.title or "", "")
     if not field.repr:  # a secret is not shown
         return f"{origins[name]}: {reason}"
     given = values[name]
     value = repr(",".join(given) if isinstance(given, list) and first["type"] == "value_error" else given)
     return f"{origins[name]} {value}: {reason.removeprefix(f'{value}: ')}"
+
+
+def _unit(name: str, inner: Sequence[str]) -> str:
+    """Return the unit of a number, as the end of a reason. A number in a table of models is at `NAME`, `SETTING`."""
+    fields, name = (ModelTable.model_fields, inner[1]) if name == TABLES else (Settings.model_fields, name)
+    return _UNITS.get(fields[name].title or "", "")
 
 
 def _refusal_of_table(

@@ -167,6 +167,10 @@ def test_a_flag_replaces_the_file_of_a_table(tmp_path: Path) -> None:
         ("[models.a]\nslots = 2\n", "models.a.file: is required"),
         ("[models.a]\nfile = 'F'\nslot = 2\n", "models.a.slot: there is no such setting of a model"),
         ("[models.a]\nfile = 'F'\nslots = 'x'\n", "models.a.slots: should be a whole number"),
+        (
+            "[models.a]\nfile = 'F'\nprefix-store = '1.5G'\n",
+            "models.a.prefix-store: should be a whole number of bytes, or a size such as 512M or 8G",
+        ),
         ("[models.a]\nfile = 'F'\nmax-tokens = 0\n", "models.a.max-tokens: should be greater than or equal to 1"),
         ("[models.a]\nfile = 'F'\naliases = 'b'\n[models.b]\nfile = 'F'\n", "several models have the name 'b'"),
         ("[models.'a b']\nfile = 'F'\n", "models.a b: 'a b' is not a name of a model"),
