@@ -80,7 +80,7 @@ def command_line(arguments: Sequence[str], environment: Mapping[str, str]) -> Tr
         LineError: A file of API keys cannot be read.
     """
     match arguments:
-        case ["serve", "--like", "llama-server", *rest]:
+        case ["serve", "--like", "llama-server", *rest] | ["serve", "--like=llama-server", *rest]:
             return translate(rest, environment)
         case _:
             return Translated(arguments, environment)

@@ -166,9 +166,11 @@ def test_a_file_of_keys_that_cannot_be_read_is_no_server_without_keys(tmp_path: 
 def test_only_serve_like_llama_server_is_translated() -> None:
     other = ["serve", "--port", "1"]
     assert command_line(other, {}) == Translated(other, {})
-    assert command_line(["serve", "--like", "llama-server", "--port", "1"], {}).environment["LLAMA_GATEWAY_PORT"]
+    translated = command_line(["serve", "--like", "llama-server", "--port", "1"], {})
+    assert translated.environment["LLAMA_GATEWAY_PORT"]
+    assert command_line(["serve", "--like=llama-server", "--port", "1"], {}) == translated
     for line in (["serve", "--port", "1", "--like", "llama-server"], ["serve", "--like", "ollama"]):
-        with pytest.raises(SettingsError, match="it comes first: serve --like llama-server"):
+        with pytest.raises(SettingsError, match="the only one, and it comes first: serve --like llama-server"):
             read_settings(line, {})
 
 
