@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from typing_extensions import override
 
-_FLAG = re.compile(r"(--?[a-z][a-z_-]{0,39})(=.*)?", re.DOTALL)
+_FLAG = re.compile(r"(--?[a-z][a-z_.-]{0,39})(=.*)?", re.DOTALL)
 _WORD = r"'[a-z]{1,12}'"
 """Quoted argument that is no key, such as a wrong command, or `yes` for a flag without a value."""
 _QUOTED = re.compile(

@@ -71,7 +71,7 @@ def flag_groups() -> dict[str, dict[str, FieldInfo]]:
 class _Parser(Parser):
     """Parser that raises `ValueError`, so that wrong flags are reported like other invalid settings."""
 
-    stray = "a value stands without its flag; a model is --model FILE"
+    stray = "a value stands without its flag; a model is --model FILE, and several names have commas between them"
 
     def error(self, message: str) -> NoReturn:
         raise ValueError(without_values(message))
@@ -122,7 +122,9 @@ def flag_parser() -> Parser:
 
 
 def _misplaced(_program: str) -> NoReturn:
-    raise argparse.ArgumentTypeError("it comes first: serve --like llama-server [flags]")
+    raise argparse.ArgumentTypeError(
+        "llama-server is the only one, and it comes first: serve --like llama-server [flags]"
+    )
 
 
 def _argument(name: str, field: FieldInfo) -> dict[str, Any]:

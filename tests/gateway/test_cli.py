@@ -438,6 +438,16 @@ def test_unknown_and_incomplete_flags_are_refused(model: Path) -> None:
     assert complaint("--model", str(model), "--port") == "argument --port: expected one argument"
 
 
+def test_an_unknown_flag_with_a_dot_is_named() -> None:
+    flag = "--structured-outputs-config.backend"  # vLLM sets parts of JSON values so
+    assert complaint(flag, "x") == f"unrecognized arguments: {flag}"
+
+
+def test_a_value_without_a_flag_is_answered_for_models_and_for_names() -> None:
+    for line in (("user/model",), ("--served-model-name", "one", "two")):
+        assert complaint(*line).endswith("a model is --model FILE, and several names have commas between them")
+
+
 @pytest.mark.parametrize(
     ("unknown", "meant"),
     [
