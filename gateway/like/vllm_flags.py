@@ -15,8 +15,8 @@ _FILE = """--dtype --quantization -q --load-format --tokenizer --tokenizer-path 
 _MEMORY = """--gpu-memory-utilization --mem-fraction-static --kv-cache-memory-bytes --num-gpu-blocks-override
 --max-total-tokens --block-size --page-size"""
 _ENGINE = """--enforce-eager --compilation-config --disable-cuda-graph --attention-backend --sampling-backend
---grammar-backend --distributed-executor-backend --disable-custom-all-reduce --enable-expert-parallel
---async-scheduling --max-logprobs"""
+--grammar-backend --structured-outputs-config --guided-decoding-backend --distributed-executor-backend
+--disable-custom-all-reduce --enable-expert-parallel --async-scheduling --max-logprobs"""
 _DRAFTS = """--speculative-config --speculative-algorithm --speculative-draft-model-path --speculative-num-steps
 --speculative-num-draft-tokens --num-speculative-tokens"""
 
@@ -33,6 +33,7 @@ _ANSWERS = {
     "--tensor-parallel-size -tp --tp --tp-size": "all GPUs share the model; --split-mode tensor divides its tensors",
     "--pipeline-parallel-size -pp --pp --pp-size": "all GPUs share the model, each with whole layers",
     "--data-parallel-size -dp --dp --dp-size": "use --replicas, in a cluster of Ray",
+    "--nnodes --node-rank --dist-init-addr --master-addr --headless": "several machines are a cluster of Ray",
     "--kv-cache-dtype": "use --kv-type-k and --kv-type-v",
     "--swap-space --kv-offloading-size --hicache-size": "use --prefix-store, host memory for cached prompts",
     "--cpu-offload-gb": "--fit keeps in host memory what the GPUs do not hold",
@@ -45,7 +46,7 @@ _ANSWERS = {
     "--task --runner --convert --is-embedding": "/v1/embeddings and /v1/rerank are always served; use --pooling if the "
     "model's file lacks the type",
     "--limit-mm-per-prompt --mm-processor-kwargs": "images, audio and video are not supported",
-    "--revision": "models of the hub are those of its newest commit",
+    "--revision --tokenizer-revision --code-revision": "models of the hub are those of its newest commit",
     "--download-dir": "set the variable HF_HUB_CACHE",
     "--uds": "use --unix-socket",
     "--ssl-ca-certs --ssl-cert-reqs": "use --tls-client-ca",
@@ -55,6 +56,8 @@ _ANSWERS = {
     "--uvicorn-log-level": "use --log-level",
     "--disable-uvicorn-access-log": "use --access-log off",
     "--disable-log-stats": "use --no-metrics",
+    "--otlp-traces-endpoint": "set the variable OTEL_EXPORTER_OTLP_ENDPOINT",
+    "--enable-force-include-usage": "requests ask for it, by stream_options",
     "--api-server-count": "one process listens",
     "--enable-sleep-mode": "use --idle-unload",
 }

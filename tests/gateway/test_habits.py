@@ -93,6 +93,15 @@ def test_flags_of_vllm_and_sglang_are_answered_in_one_line(flag: str, use: str) 
     assert complaint(flag, "1") == complaint(f"{flag}=1") == f"{flag} is a flag of vLLM or SGLang: {use}"
 
 
+@pytest.mark.parametrize("flag", ["--gpu-memory-utilization", "--batch-size", "--otlp-traces-endpoint"])
+def test_underscores_change_no_answer(flag: str) -> None:
+    assert complaint(f"--{flag[2:].replace('-', '_')}", "1") == complaint(flag, "1")
+
+
+def test_switches_for_what_is_always_done_may_have_underscores() -> None:
+    assert read("--enable_prefix_caching", "--cont_batching") == read()
+
+
 @pytest.mark.parametrize("length", ["--max-model-len", "--context-length"])
 def test_flags_of_vllm_and_sglang_that_mean_the_same_are_understood(length: str) -> None:
     settings = read("--served-model-name", "mine", length, "4096", *vllm_flags.ALWAYS)
