@@ -129,7 +129,8 @@ class ChatBody(
     def engine_names(self) -> dict[str, str]:
         """The client's names of fields that the engine may refuse, by the engine's names."""
         limit = "max_tokens" if self.max_completion_tokens is None else "max_completion_tokens"
-        return {"prompt": "messages", "max_tokens": limit, "grammar": self.constrained_by or "tools"}
+        offered = "functions" if self.deprecated_calls else "tools"
+        return {"prompt": "messages", "max_tokens": limit, "grammar": self.constrained_by or offered}
 
     def conversation(self) -> Conversation:
         """Return the conversation. Raises `RequestError` if its fields contradict each other."""

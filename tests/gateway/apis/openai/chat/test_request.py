@@ -252,6 +252,7 @@ def test_refusals_of_the_engine_have_the_clients_field_names() -> None:
     names = body(max_completion_tokens=5, guided_regex="a").engine_names
     assert names == {"prompt": "messages", "max_tokens": "max_completion_tokens", "grammar": "guided_regex"}
     assert body().engine_names == {"prompt": "messages", "max_tokens": "max_tokens", "grammar": "tools"}
+    assert body(functions=[{"name": "f"}]).engine_names["grammar"] == "functions"
 
 
 @pytest.mark.parametrize("name", ["reasoning_budget", "reasoning_budget_tokens", "thinking_budget_tokens"])
