@@ -71,7 +71,7 @@ def create_model(
 
 def _takes_any_name(settings: Settings) -> bool:
     """Return whether requests may use any name for the model, as they may with llama-server if it has only one."""
-    alone = "model" in settings.model_fields_set and all(one.embeds_only for one in settings.served[1:])
+    alone = settings.serves_model and all(one.embeds_only for one in settings.served[1:])
     return alone and settings.answers_like == "llama-server"
 
 

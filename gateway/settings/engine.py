@@ -140,11 +140,16 @@ class EngineSettings(ModelSettings):
         """Names in `alias`."""
         return split_items(self.alias or "")
 
+    @property
+    def serves_model(self) -> bool:
+        """True if the model of `model` is served: it is set, or is the default and no other is named."""
+        return "model" in self.model_fields_set or not (self.models or self.models_dir)
+
     @cached_property
     def served(self) -> tuple[ServedModel, ...]:
         """Models that the server serves. The first is the default of requests without a name."""
         models = []
-        if "model" in self.model_fields_set or not (self.models or self.models_dir):
+        if self.serves_model:
             models.append(ServedModel(self.served_name, self.model, self.for_model(), tuple(self._names[1:])))
         for name, table in self.models.items():
             models.append(ServedModel(name, table.file, self.for_model(**table.own), table.aliases))

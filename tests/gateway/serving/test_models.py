@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from engine import EngineState, EngineStatus, Unavailable
+from gateway.app import create_gateway
+from gateway.cli import read_settings
 from gateway.keys.key import Key
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import RefusedError
 from gateway.serving.adapters import Adapter
 from gateway.serving.models import Models
 from gateway.serving.served import Task
+from gateway.serving.sources import OpenEngine
 from tests.gateway.application import gateway_of
 from tests.gateway.fake_engine import MODEL, FakeEngine
 
@@ -99,6 +102,12 @@ async def test_only_an_unknown_name_selects_the_default_where_any_name_does() ->
     models = Models([first, second], dict.fromkeys(Task, first), any_name=True)
     assert models.find(ANYONE, "x") is first
     assert models.find(ANYONE, second.name) is second
+
+
+async def test_any_name_selects_the_model_inside_the_package_for_clients_of_llama_server() -> None:
+    sources = {"tiny": OpenEngine(FakeEngine().as_engine())}
+    models = create_gateway(sources, read_settings(["serve", "--answers-like", "llama-server"], {})).models
+    assert models.find(ANYONE, "x") is models.all[0]
 
 
 async def test_a_model_joins_under_free_names_and_in_place_of_the_one_with_its_name() -> None:
