@@ -68,6 +68,8 @@ class Parser(argparse.ArgumentParser):
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Return the arguments of a command line. Unknown flags are an error that names them without their values."""
+        if lost := flags_in([argument for argument in arguments if argument.endswith("=--")]):
+            self.error(f"argument {lost[0]}: -- cannot be its value")  # before Python 3.13, argparse takes it away
         given, unknown = self.parse_known_args(arguments)
         if unknown:
             flags = flags_in(unknown)

@@ -18,6 +18,7 @@ from gateway.settings.values import (
     folder,
     has_hub,
     model_name,
+    some_names,
     split_items,
 )
 
@@ -75,9 +76,8 @@ class EngineSettings(ModelSettings):
         description="GPU memory that all loaded models may take together, if there are several; default: nine tenths "
         "of the memory of NVIDIA's GPUs that is free at the start",
     )
-    alias: str | None = Field(
+    alias: Annotated[str, AfterValidator(some_names)] | None = Field(
         None,
-        min_length=1,
         title="NAME",
         description="name of the model for clients, and further ones behind commas; default: that of the file, or of "
         "the repository on the hub",

@@ -146,6 +146,13 @@ def api_keys(value: object) -> object:
     return keys
 
 
+def some_names(text: str) -> str:
+    """Return names behind commas, if there is one."""
+    if not split_items(text):
+        raise ValueError("has no name")
+    return text
+
+
 def model_names(value: object) -> object:
     """Split names of a model at commas and check that each can be one."""
     names = split_items(value)

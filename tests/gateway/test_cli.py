@@ -537,6 +537,16 @@ def test_a_name_may_have_underscores(model: Path) -> None:
     assert read_settings(["serve", "--model", str(model), "--alias", "1_0"], {}).alias == "1_0"
 
 
+@pytest.mark.parametrize("alias", ["", " ", ",", " , "])
+def test_an_alias_without_a_name_is_refused(alias: str) -> None:
+    assert complaint("--alias", alias) == f"--alias {alias!r}: has no name"
+
+
+@pytest.mark.parametrize("flag", ["--api-key", "--model", "--lora", "-m"])
+def test_two_hyphens_are_no_value(flag: str) -> None:
+    assert complaint(f"{flag}=--") == f"argument {flag}: -- cannot be its value"
+
+
 def test_the_embedded_model_is_served_as_tiny_by_default() -> None:
     settings = read_settings(["serve"], {})
     assert settings.model == embedded_model()
