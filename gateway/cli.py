@@ -101,7 +101,7 @@ def _read_file(path: Path) -> dict[str, object]:
     values: dict[str, object] = {}
     for key, value in table.items():
         name = key.replace("-", "_")
-        if name == TABLES and isinstance(value, dict):
+        if name == TABLES:
             values[name] = _tables(path, value)
             continue
         if name not in flag_fields():
@@ -113,7 +113,7 @@ def _read_file(path: Path) -> dict[str, object]:
     return values
 
 
-def _tables(path: Path, tables: Mapping[str, object]) -> object:
+def _tables(path: Path, tables: object) -> object:
     try:
         return table_texts(tables)
     except ValueError as error:

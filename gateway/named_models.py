@@ -34,13 +34,13 @@ def with_tables(values: Mapping[str, Any]) -> dict[str, Any]:
     return rest | ({"model": plain[0]} if len(plain) == 1 else {}) | ({"models": models} if models else {})
 
 
-def table_texts(tables: Mapping[str, Any]) -> dict[str, Any]:
+def table_texts(tables: object) -> dict[str, Any]:
     """Return the tables of the TOML file with names of fields and texts of values, as those of flags.
 
     Raises:
         ValueError: there is something else than tables, or a table inside one of them.
     """
-    if not all(isinstance(table, dict) for table in tables.values()):
+    if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise ValueError("models: each model is a table, [models.NAME]")
     for name, table in tables.items():
         if inner := [key for key, value in table.items() if isinstance(value, dict)]:

@@ -181,8 +181,9 @@ def test_a_wrong_table_is_one_line(tmp_path: Path, text: str, reason: str) -> No
     assert complaint("--config", config).startswith(reason)
 
 
-def test_a_model_that_is_no_table_is_refused(tmp_path: Path) -> None:
-    assert "each model is a table" in complaint("--config", tables(tmp_path, "[models]\na = 'x.gguf'\n"))
+@pytest.mark.parametrize("text", ["[models]\na = 'x.gguf'\n", "models = 'x.gguf'\n", "[[models]]\nfile = 'x.gguf'\n"])
+def test_a_model_that_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
+    assert "each model is a table" in complaint("--config", tables(tmp_path, text))
 
 
 def test_a_table_in_a_model_is_no_value(tmp_path: Path) -> None:
