@@ -31,8 +31,10 @@ def keys(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     given = read_arguments(arguments, environment)
     try:
         anyio.run(run, given)
-    except (StorageError, KeyStoreError) as error:
+    except KeyStoreError as error:
         return exit_with(ExitCode.SETTINGS, str(error), "keys")
+    except StorageError as error:
+        return exit_with(ExitCode.SETTINGS, f"the store cannot be used: {error}", "keys")
     return ExitCode.DONE
 
 

@@ -152,7 +152,8 @@ def test_a_name_means_the_active_key(terminal: Terminal) -> None:
 
 
 def test_what_cannot_be_done_is_one_line_and_2(terminal: Terminal) -> None:
-    assert terminal.run("list", code=2) == ("", f"llama-gateway keys: {terminal.path}: No such file or directory\n")
+    unusable = "llama-gateway keys: the store cannot be used: "
+    assert terminal.run("list", code=2) == ("", f"{unusable}{terminal.path}: No such file or directory\n")
     assert not terminal.path.exists()
     terminal.run("add", "--name", "alice")
     taken = "llama-gateway keys: another active key has the name 'alice'\n"
