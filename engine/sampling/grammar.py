@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -45,7 +46,10 @@ MB."""
 _OPTIONS = '%llguidance {"no_forcing": true}'
 """Without it llguidance computes all text that is certain to come, up to a million bytes, before it returns a mask."""
 _JSON = "%json"
-_FIRST_LINE = "\n   1 | start: "
+_LINES = re.compile(r"\n +\d+ \| ")
+"""Beginning of the lines of a grammar that the compiler shows behind its message."""
+_POSITION = re.compile(r"\Aat \d+\(\d+\): ")
+"""Line and column in a grammar, at the beginning of a message."""
 _OF_SCHEMA = "failed to compile JSON schema"
 _TERSE = "\n<non-verbose/>"
 
@@ -197,13 +201,13 @@ def _check_not_empty(denied: Mask, end_tokens: frozenset[int]) -> None:
 
 
 def _words_for(kind: GrammarKind, words: str) -> str:
-    """Return the compiler's message without the lines that the author of the grammar did not write.
+    """Return the compiler's message without lines that the author of the grammar did not write, and positions in them.
 
     Those of a grammar with JSON schemas may be the gateway's, and the message about a schema does not need them.
     """
-    first, _, _ = words.partition(_FIRST_LINE)
+    first, *_ = _LINES.split(words, maxsplit=1)
     if kind in (GrammarKind.JSON_SCHEMA, GrammarKind.REGEX) or _OF_SCHEMA in first:
-        return first
+        return _POSITION.sub("", first, count=1)
     return "\n".join(line for line in words.splitlines() if not line.endswith(_OPTIONS))
 
 

@@ -140,10 +140,23 @@ def test_an_unusable_grammar_is_refused_with_the_compilers_message(
     assert "non-verbose" not in raised.value.message
 
 
-def test_the_refusal_of_a_schema_in_lark_shows_no_lines_that_its_author_may_not_have_written(model: LlamaModel) -> None:
+@pytest.mark.parametrize(
+    ("kind", "source", "words"),
+    [
+        (SCHEMA, '{"type": "strin"}', "failed to compile JSON schema: Invalid type: strin"),
+        (LARK, 'start: part\npart: %json {"type": "strin"}', "failed to compile JSON schema: Invalid type: strin"),
+        (LARK, 'start: a\na: b\nb: c\nc: %json {"type": "x"}\n', "failed to compile JSON schema: Invalid type: x"),
+        (REGEX, "a{2,1}", 'invalid regex "a{2,1}" (in regex): regex parse error:'),
+    ],
+)
+def test_a_refusal_shows_neither_lines_nor_positions_that_the_author_may_not_have_written(
+    model: LlamaModel, kind: GrammarKind, source: str, words: str
+) -> None:
     with pytest.raises(RequestError) as raised:
-        model.compile(Grammar(LARK, 'start: part\npart: %json {"type": "strin"}'))
-    assert raised.value.message.endswith("Invalid type: strin")
+        model.compile(Grammar(kind, source))
+    first, *rest = raised.value.message.splitlines()
+    assert first == f"the grammar cannot be used: {words}"
+    assert kind is REGEX or not rest
 
 
 def test_the_log_names_the_parts_of_a_schema_that_are_not_enforced(
