@@ -4,7 +4,7 @@ import math
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 import anyio
@@ -36,6 +36,7 @@ from engine import (
     Text,
     TextPrompt,
     TokenRun,
+    text_of,
 )
 
 BOS, CONTROL = 256, 257
@@ -180,6 +181,20 @@ def echo(generation: FakeGeneration) -> None:
             generation.put(Finished(choice, f"a{choice}", FinishReason.STOP, 3, 1))
 
 
+def say_nothing(_generation: FakeGeneration) -> None:
+    """Leave the queue and generate no token."""
+
+
+def say_a(generation: FakeGeneration) -> None:
+    """Generate one text, and go on."""
+    generation.put(Text(0, "a"))
+
+
+def wait_in_queue(generation: FakeGeneration) -> None:
+    """Begin when the test says so."""
+    generation.has_started = False
+
+
 @dataclass
 class FakeEmbedding:
     """One embedding request. `left` is the reason of a caller that left before the answer."""
@@ -209,9 +224,9 @@ class FakeEngine:
     Its tokens are bytes; `<s>` begins a text.
     """
 
-    def __init__(self, script: Script = echo) -> None:
+    def __init__(self, script: Script = echo, chat_template: str | None = None) -> None:
         self.status = EngineStatus(EngineState.READY, "The model is loaded.", 1.0, 0)
-        self.model: ModelInfo | None = MODEL
+        self.model: ModelInfo | None = replace(MODEL, chat_template=chat_template)
         self.metrics: EngineMetrics | None = METRICS
         self.script = script
         self.refusal: EngineError | None = None
@@ -250,6 +265,20 @@ class FakeEngine:
     def as_engine(self) -> Engine:
         """Return itself with the type of the real engine."""
         return cast("Engine", self)
+
+    async def first(self) -> FakeGeneration:
+        """Wait for the first request."""
+        with anyio.fail_after(20):
+            while not self.generations:
+                await anyio.lowlevel.checkpoint()
+        return self.generations[0]
+
+    @property
+    def prompt(self) -> str:
+        """The text of the latest request's only prompt."""
+        (prompt,) = self.generations[-1].request.prompts
+        assert isinstance(prompt, str | PromptText)
+        return text_of(prompt)
 
     async def ready(self) -> ModelInfo:
         assert self.model is not None

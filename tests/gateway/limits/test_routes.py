@@ -13,7 +13,7 @@ from gateway.keys.key import Key
 from gateway.limits.ledger import KeyLedger
 from gateway.serving.records import Outcome, RequestRecord
 from tests.gateway.asgi import AsgiCall, get, post
-from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import MODEL, FakeEngine, say_nothing
 from tests.gateway.limits.limited import Limited, limited_by
 from tests.gateway.limits.virtual import VirtualClock, key_with
 
@@ -139,18 +139,13 @@ async def test_a_refused_request_has_a_record_that_names_the_limit() -> None:
     ]
 
 
-def say_nothing(_generation: FakeGeneration) -> None:
-    """Answer later, as the test says."""
-
-
 async def test_a_client_that_leaves_gives_back_its_reservation() -> None:
     key = key_with(tokens_per_day=10_000, concurrent_requests=1)
     limited = limited_by(key, FakeEngine(say_nothing))
     call = AsgiCall(limited.app, "/v1/completions", b'{"prompt":"four","stream":true,"max_tokens":1996}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        while not limited.engine.generations:
-            await anyio.lowlevel.checkpoint()
+        await limited.engine.first()
         await anyio.wait_all_tasks_blocked()
         assert ledger_of(limited, key).day.remaining(10_000, limited.limiter.clock().time) == 8000
         limited.engine.generations[0].put(Text(0, "a"))
@@ -165,8 +160,7 @@ async def test_the_exact_count_of_the_prompt_replaces_the_estimate() -> None:
     call = AsgiCall(limited.app, "/v1/completions", b'{"prompt":"twelve bytes","max_tokens":100}')
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        while not limited.engine.generations:
-            await anyio.lowlevel.checkpoint()
+        await limited.engine.first()
         await anyio.wait_all_tasks_blocked()
         assert ledger_of(limited, key).day.remaining(10_000, limited.limiter.clock().time) == 10_000 - 112
         limited.engine.generations[0].put(Finished(0, "a", FinishReason.STOP, 1, 0))
@@ -179,8 +173,7 @@ async def test_a_request_without_a_length_reserves_the_rest_of_a_slot() -> None:
     call = AsgiCall(limited.app, "/v1/chat/completions", orjson.dumps(BODIES["/v1/chat/completions"]))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        while not limited.engine.generations:
-            await anyio.lowlevel.checkpoint()
+        await limited.engine.first()
         await anyio.wait_all_tasks_blocked()
         remaining = ledger_of(limited, key).day.remaining(10_000, limited.limiter.clock().time)
         assert remaining == 10_000 - MODEL.context

@@ -1,7 +1,6 @@
 """Generations: the queue, deadlines and hang-ups."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -32,7 +31,7 @@ from gateway.serving.records import Operation
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
-from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script
+from tests.gateway.fake_engine import FakeEngine, Script, say_nothing, wait_in_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -44,22 +43,8 @@ BODIES = {
 }
 
 
-def wait_in_queue(generation: FakeGeneration) -> None:
-    generation.has_started = False
-
-
-def say_nothing(_generation: FakeGeneration) -> None:
-    """Leave the queue and generate no token."""
-
-
 def call_of(engine: FakeEngine, name: str, **changes: object) -> AsgiCall:
     return AsgiCall(app_of(engine, **changes), name.partition(" ")[0], BODIES[name])
-
-
-async def until_asked(engine: FakeEngine) -> FakeGeneration:
-    while not engine.generations:
-        await anyio.lowlevel.checkpoint()
-    return engine.generations[0]
 
 
 @pytest.mark.parametrize("name", BODIES)
@@ -245,8 +230,7 @@ UNLIMITED: dict[str, dict[str, object]] = {
 @pytest.mark.parametrize("name", UNLIMITED)
 @pytest.mark.parametrize("default", [None, 7])
 async def test_a_request_without_a_limit_has_that_of_the_server(name: str, default: int | None) -> None:
-    engine = FakeEngine()
-    engine.model = replace(MODEL, chat_template=templates.CHATML)
+    engine = FakeEngine(chat_template=templates.CHATML)
     call = await post(app_of(engine, max_tokens=default), name.partition(" ")[0], UNLIMITED[name])
     assert call.status == 200, call.content
     (generation,) = engine.generations
@@ -283,7 +267,7 @@ async def test_the_queue_timeout_does_not_affect_a_started_request(name: str) ->
     call = call_of(engine, name, queue_timeout=1e-9)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        generation = await until_asked(engine)
+        generation = await engine.first()
         await anyio.wait_all_tasks_blocked()
         generation.put(Finished(0, "a", FinishReason.STOP, 1, 0))
     assert call.status == 200
@@ -297,7 +281,7 @@ async def test_a_hang_up_cancels_the_request(name: str, script: Script) -> None:
     call = call_of(engine, name)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        generation = await until_asked(engine)
+        generation = await engine.first()
         call.hang_up()
     assert generation.left == "client closed the connection"
     assert call.start is None
@@ -359,8 +343,7 @@ DEFAULTS = {"temperature": 0.25, "repeat_penalty": 1.5, "stop": ("END",), "n_kee
 
 @pytest.mark.parametrize("path", SAMPLED)
 async def test_what_a_request_does_not_set_has_the_default_of_the_server(path: str) -> None:
-    engine = FakeEngine()
-    engine.model = replace(MODEL, chat_template=templates.CHATML)
+    engine = FakeEngine(chat_template=templates.CHATML)
     app = app_of(engine, **DEFAULTS)
     assert (await post(app, path, SAMPLED[path])).status == 200
     own = {"temperature": 1, "repetition_penalty": 1, "stop": [], "n_keep": 0}

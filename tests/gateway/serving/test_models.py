@@ -2,7 +2,6 @@
 
 import errno
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from gateway.serving.models import Models
 from gateway.serving.served import Task
 from gateway.serving.sources import OpenEngine
 from tests.gateway.application import gateway_of
-from tests.gateway.fake_engine import MODEL, FakeEngine
+from tests.gateway.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
 
@@ -67,19 +66,14 @@ async def test_a_model_that_only_embeds_does_not_generate() -> None:
 
 
 async def test_a_model_that_only_embeds_needs_no_template(caplog: pytest.LogCaptureFixture) -> None:
-    engines = FakeEngine(), FakeEngine()
-    for engine in engines:
-        engine.model = replace(MODEL, chat_template=None)
-    for model in gateway_of(*engines, embedding_model=EMBEDDER).models.all:
+    for model in gateway_of(FakeEngine(), FakeEngine(), embedding_model=EMBEDDER).models.all:
         model.loaded().prompts.warn_without_template(model.name)
     (record,) = caplog.records
     assert record.getMessage().startswith("the model tiny has no chat template")
 
 
 async def test_a_model_that_is_open_at_the_start_is_checked_there_only(caplog: pytest.LogCaptureFixture) -> None:
-    engine = FakeEngine()
-    engine.model = replace(MODEL, chat_template=None)
-    await gateway_of(engine).models.resolve(ANYONE, None)
+    await gateway_of(FakeEngine()).models.resolve(ANYONE, None)
     assert not caplog.records
 
 

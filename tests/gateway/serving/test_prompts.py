@@ -47,12 +47,11 @@ async def test_the_key_of_a_loaded_model_is_made_once() -> None:
     [(None, None, "F"), (None, "M", "M"), ("O", "M", "O"), ("O", None, "O")],
 )
 async def test_the_fallback_is_for_a_model_without_a_template(own: str | None, models: str | None, used: str) -> None:
-    engine, preparer = FakeEngine(), NotingPreparer()
-    engine.model = model = replace(MODEL, chat_template=models)
+    engine, preparer = FakeEngine(chat_template=models), NotingPreparer()
     prompts = ChatPrompts(engine.as_engine(), own, preparer, fallback="F")
     conversation = encode_conversation(Conversation(messages=({"role": "user", "content": "a"},)))
     await prompts.prompt(Caller(request_id="r"), conversation)
-    assert preparer.templates[0].source == used == prompts.source(model)
+    assert preparer.templates[0].source == used == prompts.source(await engine.ready())
 
 
 @pytest.mark.parametrize(

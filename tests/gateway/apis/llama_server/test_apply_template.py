@@ -22,9 +22,7 @@ FORGED = [{"role": "user", "content": "a<c>b"}]
 
 @pytest.fixture
 def engine() -> FakeEngine:
-    engine = FakeEngine()
-    engine.model = replace(MODEL, chat_template=templates.CHATML)
-    return engine
+    return FakeEngine(chat_template=templates.CHATML)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """`/v1/chat/completions/control`: the reasoning of an answer is ended while it is streamed."""
 
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -15,7 +14,7 @@ from gateway.keys.secret import hash_of
 from tests.gateway.application import app_of, app_with_keys
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
-from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 from tests.gateway.keys.memory_store import MemoryKeyStore
 
 pytestmark = pytest.mark.anyio
@@ -32,9 +31,7 @@ def think(generation: FakeGeneration) -> None:
 
 
 def thinking_engine(template: str = templates.THINKING) -> FakeEngine:
-    engine = FakeEngine(think)
-    engine.model = replace(MODEL, chat_template=template)
-    return engine
+    return FakeEngine(think, template)
 
 
 def chat(app: ASGIApp, key: str = "", **fields: Any) -> AsgiCall:

@@ -8,7 +8,7 @@ import anyio
 import orjson
 import pytest
 
-from engine import Finished, FinishReason, Text
+from engine import Finished, FinishReason
 from gateway.apis.endpoint import never_streams
 from gateway.app import Gateway
 from gateway.middleware.caller import NO_CREDENTIALS, Cause
@@ -20,7 +20,7 @@ from tests.backends import on_each_backend  # noqa: F401 - a fixture
 from tests.gateway.apis.openai.chat.test_endpoint import engine_of
 from tests.gateway.application import apis, gateway_of
 from tests.gateway.asgi import AsgiCall
-from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import FakeEngine, say_a, wait_in_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -39,14 +39,6 @@ APIS: dict[str, tuple[dict[str, Any], bytes]] = {
 }
 """Body and beginning of the failure event of each path."""
 each_api = pytest.mark.parametrize("path", APIS)
-
-
-def say_one_text(generation: FakeGeneration) -> None:
-    generation.put(Text(0, "a"))
-
-
-def wait_in_the_queue(generation: FakeGeneration) -> None:
-    generation.has_started = False
 
 
 @asynccontextmanager
@@ -99,7 +91,7 @@ def without_failure(path: str, content: bytes) -> bytes:
 
 @each_api
 async def test_the_deadline_of_a_stream_with_its_client_is_one_event(path: str) -> None:
-    async with serving(engine_of(say_one_text)) as gateway:
+    async with serving(engine_of(say_a)) as gateway:
         async with anyio.create_task_group() as tasks:
             call = asking(gateway, path)
             tasks.start_soon(call.run)
@@ -112,7 +104,7 @@ async def test_the_deadline_of_a_stream_with_its_client_is_one_event(path: str) 
 
 @each_api
 async def test_the_deadline_of_a_stream_without_its_client_is_one_event(path: str) -> None:
-    engine = engine_of(say_one_text)
+    engine = engine_of(say_a)
     async with serving(engine) as gateway:
         await leave_alone(gateway, path)
         pass_deadline(gateway)
@@ -122,7 +114,7 @@ async def test_the_deadline_of_a_stream_without_its_client_is_one_event(path: st
 
 @each_api
 async def test_a_stop_of_the_server_is_one_event(path: str) -> None:
-    async with serving(engine_of(say_one_text)) as gateway, anyio.create_task_group() as tasks:
+    async with serving(engine_of(say_a)) as gateway, anyio.create_task_group() as tasks:
         call = asking(gateway, path)
         tasks.start_soon(call.run)
         await call.sent(1)
@@ -132,7 +124,7 @@ async def test_a_stop_of_the_server_is_one_event(path: str) -> None:
 
 @each_api
 async def test_a_stream_that_is_replaced_ends_in_one_event_for_its_readers(path: str) -> None:
-    async with serving(engine_of(say_one_text)) as gateway, anyio.create_task_group() as tasks:
+    async with serving(engine_of(say_a)) as gateway, anyio.create_task_group() as tasks:
         first = asking(gateway, path)
         tasks.start_soon(first.run)
         await first.sent(1)
@@ -147,7 +139,7 @@ async def test_a_stream_that_is_replaced_ends_in_one_event_for_its_readers(path:
 
 
 async def test_a_stream_that_is_ended_before_its_first_text_is_a_status() -> None:
-    async with serving(engine_of(wait_in_the_queue)) as gateway, anyio.create_task_group() as tasks:
+    async with serving(engine_of(wait_in_queue)) as gateway, anyio.create_task_group() as tasks:
         call = asking(gateway, "/v1/completions")
         tasks.start_soon(call.run)
         await anyio.wait_all_tasks_blocked()
@@ -169,7 +161,7 @@ async def test_a_kept_stream_has_the_media_type_of_its_api(path: str) -> None:
 @pytest.mark.parametrize("path", ["/v1/messages", "/api/generate"])
 async def test_a_reader_that_is_too_slow_gets_one_event(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_stream, "MOST_BYTES", 10)
-    async with serving(engine_of(say_one_text)) as gateway, anyio.create_task_group() as tasks:
+    async with serving(engine_of(say_a)) as gateway, anyio.create_task_group() as tasks:
         await leave_alone(gateway, path)
         stream = kept(gateway)
         call = AsgiCall(gateway.app, "/v1/stream", method="GET", query=f"conv_id={NAME}&from={stream.size - 1}")
@@ -182,7 +174,7 @@ async def test_a_reader_that_is_too_slow_gets_one_event(path: str, monkeypatch: 
 
 async def test_the_cause_of_an_end_is_not_that_the_client_left_before() -> None:
     records: list[RequestRecord] = []
-    async with serving(engine_of(say_one_text)) as gateway:
+    async with serving(engine_of(say_a)) as gateway:
         gateway.observers.append(records.append)
         await leave_alone(gateway)
         pass_deadline(gateway)
@@ -197,7 +189,7 @@ async def test_the_cause_of_an_end_is_not_that_the_client_left_before() -> None:
 @pytest.mark.parametrize("path", ["/v1/completions", "/api/generate"])
 async def test_a_request_that_does_not_stream_is_not_kept(path: str) -> None:
     records: list[RequestRecord] = []
-    engine = engine_of(say_one_text)
+    engine = engine_of(say_a)
     async with serving(engine, background_limit=1, resumable_streams=1) as gateway:
         await leave_alone(gateway)
         stream = kept(gateway)

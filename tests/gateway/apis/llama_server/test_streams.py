@@ -20,17 +20,13 @@ from gateway.middleware.streams.resumable import HEADER, MAX_NAME, ResumableStre
 from gateway.middleware.streams.sse import DONE, EventStream, NextEvents
 from tests.gateway.application import gateway_of
 from tests.gateway.asgi import AsgiCall, post
-from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration, say_nothing, wait_in_queue
 
 pytestmark = pytest.mark.anyio
 
 BODY = b'{"prompt":"x","stream":true}'
 NAME = "conversation::org/model:Q8"
 QUERY = "conv_id=conversation%3A%3Aorg%2Fmodel%3AQ8"
-
-
-def say_nothing(_generation: FakeGeneration) -> None:
-    """Leave the queue and generate no token."""
 
 
 @asynccontextmanager
@@ -146,11 +142,7 @@ async def test_a_new_stream_takes_the_place_of_one_with_its_name() -> None:
 async def test_a_failure_before_the_first_text_is_a_status() -> None:
     engine = FakeEngine(say_nothing)
     async with serving(engine, queue_timeout=0.001) as app:
-
-        def wait(generation: FakeGeneration) -> None:
-            generation.has_started = False
-
-        engine.script = wait
+        engine.script = wait_in_queue
         assert (await asking(app).run()).status == 503
         assert (await asking(app, body=b'{"prompt":1,"stream":true}').run()).status == 400
 

@@ -13,6 +13,7 @@ import pytest
 from engine import (
     Alternative,
     Busy,
+    EngineError,
     EngineFault,
     Finished,
     FinishReason,
@@ -20,13 +21,12 @@ from engine import (
     RequestError,
     Text,
     TokenDetail,
-    text_of,
 )
 from gateway.middleware.streams.blocks import BLOCK
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
-from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script, echo
+from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script, echo, say_a, say_nothing
 
 pytestmark = pytest.mark.anyio
 
@@ -39,9 +39,7 @@ FIGURES = {"total_duration", "load_duration", "prompt_eval_duration", "eval_dura
 
 
 def engine_of(script: Script = echo) -> FakeEngine:
-    engine = FakeEngine(script)
-    engine.model = replace(MODEL, chat_template=templates.CHATML)
-    return engine
+    return FakeEngine(script, templates.CHATML)
 
 
 def says(*pieces: str, reason: FinishReason = FinishReason.STOP) -> Script:
@@ -81,7 +79,7 @@ async def test_a_chat_is_streamed_as_lines_by_default() -> None:
             "message": message(""),
             "done": True,
             "done_reason": "stop",
-            "prompt_eval_count": len(text_of(engine.generations[0].request.prompts[0])),  # type: ignore[arg-type]
+            "prompt_eval_count": len(engine.prompt),
             "eval_count": 3,
         },
     ]
@@ -128,7 +126,7 @@ async def test_a_prompt_is_a_chat_with_its_system_message() -> None:
     engine = engine_of(says("a"))
     reply = await post(app_of(engine), GENERATE, {**PROMPT, "system": "Be brief.", "stream": False})
     assert reply.json["response"] == "a"
-    text = text_of(engine.generations[0].request.prompts[0])  # type: ignore[arg-type]
+    text = engine.prompt
     assert "Be brief." in text
     assert text.index("Be brief.") < text.index("Hi")
 
@@ -273,18 +271,15 @@ async def test_an_error_before_routing_has_ollamas_shape() -> None:
         (EngineFault("failed", code="engine_failed"), 500),
     ],
 )
-async def test_a_refusal_of_the_engine_is_a_status(refusal: Exception, status: int) -> None:
+async def test_a_refusal_of_the_engine_is_a_status(refusal: EngineError, status: int) -> None:
     engine = engine_of()
-    engine.refusal = refusal  # type: ignore[assignment]
+    engine.refusal = refusal
     reply = await post(app_of(engine), CHAT, ASKED)
     assert (reply.status, reply.json) == (status, {"error": str(refusal)})
 
 
 async def test_a_failure_in_a_stream_is_its_last_line() -> None:
-    def script(generation: FakeGeneration) -> None:
-        generation.put(Text(0, "a"))
-
-    engine = engine_of(script)
+    engine = engine_of(say_a)
     call = AsgiCall(app_of(engine), CHAT, orjson.dumps(ASKED))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
@@ -294,10 +289,6 @@ async def test_a_failure_in_a_stream_is_its_last_line() -> None:
     assert orjson.loads(last) == {"error": "it broke"}
 
 
-def nothing(_generation: FakeGeneration) -> None:
-    """Answer nothing, as while a prompt is computed."""
-
-
 def a_word(generation: FakeGeneration) -> None:
     """Answer only a beginning."""
     if generation.request.stream:
@@ -305,7 +296,7 @@ def a_word(generation: FakeGeneration) -> None:
 
 
 @pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("script", [nothing, a_word])
+@pytest.mark.parametrize("script", [say_nothing, a_word])
 @pytest.mark.parametrize(("path", "body"), [(CHAT, ASKED), (GENERATE, PROMPT)])
 async def test_a_hang_up_cancels_in_every_phase(
     path: str, body: dict[str, Any], script: Callable[[FakeGeneration], None], stream: bool
@@ -314,10 +305,8 @@ async def test_a_hang_up_cancels_in_every_phase(
     call = AsgiCall(app_of(engine), path, orjson.dumps({**body, "stream": stream}))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        with anyio.fail_after(20):
-            while not engine.generations:
-                await anyio.lowlevel.checkpoint()
-            if stream and script is a_word:
-                await call.sent(1)
+        await engine.first()
+        if stream and script is a_word:
+            await call.sent(1)
         call.hang_up()
     assert [asked.left for asked in engine.generations] == ["client closed the connection"]

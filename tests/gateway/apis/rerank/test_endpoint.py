@@ -7,7 +7,7 @@ import anyio
 import orjson
 import pytest
 
-from engine import Busy, EngineFault, Ranking, RequestError
+from engine import Busy, EngineError, EngineFault, Ranking, RequestError
 from gateway.apis.rerank.request import MAX_DOCUMENTS
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
@@ -115,9 +115,9 @@ async def test_a_wrong_field_is_named_and_never_reaches_the_engine(changes: dict
         (EngineFault("failed", code="engine_failed"), 500),
     ],
 )
-async def test_a_refusal_has_the_shape_of_its_api(refusal: Exception, status: int) -> None:
+async def test_a_refusal_has_the_shape_of_its_api(refusal: EngineError, status: int) -> None:
     engine = FakeEngine()
-    engine.refusal = refusal  # type: ignore[assignment]
+    engine.refusal = refusal
     for path, shape in ((PATH, {"error"}), (COHERE, {"message"})):
         reply = await post(app_of(engine), path, BODY)
         assert (reply.status, reply.json.keys()) == (status, shape)

@@ -268,8 +268,7 @@ async def test_a_client_that_leaves_frees_its_request(streamed: bool) -> None:
     call = AsgiCall(app_of(engine), PATH, orjson.dumps({"prompt": "a", "stream": streamed}))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        while not engine.generations:
-            await anyio.lowlevel.checkpoint()
+        await engine.first()
         call.hang_up()
     assert engine.generations[0].left is not None
 

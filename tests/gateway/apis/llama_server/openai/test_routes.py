@@ -1,6 +1,5 @@
 """OpenAI's routes as llama-server has them, without a model."""
 
-from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -9,7 +8,7 @@ import pytest
 from engine import Finished, FinishReason, PromptProgress, RequestError, Text, TokenDetail
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
-from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration, Script, echo
 
 pytestmark = pytest.mark.anyio
 
@@ -18,10 +17,8 @@ CHAT: dict[str, Any] = {"messages": [{"role": "user", "content": "Hi"}]}
 PATHS = ["/chat/completions", "/v1/chat/completions"]
 
 
-def chatting(script: Any = None) -> FakeEngine:
-    engine = FakeEngine() if script is None else FakeEngine(script)
-    engine.model = replace(MODEL, chat_template=TEMPLATE)
-    return engine
+def chatting(script: Script = echo) -> FakeEngine:
+    return FakeEngine(script, TEMPLATE)
 
 
 def events_of(call: AsgiCall) -> list[Any]:

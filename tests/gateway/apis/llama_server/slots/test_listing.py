@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 from engine import EngineMetrics, SlotInfo, Unavailable
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, get
-from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import FakeEngine, say_nothing, wait_in_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -27,18 +27,9 @@ async def running(request_id: str, *, waits: bool = False, **headers: str) -> As
     )
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        while not engine.generations:
-            await anyio.lowlevel.checkpoint()
+        await engine.first()
         yield app
         call.hang_up()
-
-
-def say_nothing(_generation: FakeGeneration) -> None:
-    """Leave the queue and generate no token."""
-
-
-def wait_in_queue(generation: FakeGeneration) -> None:
-    generation.has_started = False
 
 
 @pytest.mark.parametrize("path", ["/slots", "/slots/queue"])

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from engine import Finished, FinishReason, Text, text_of
+from engine import Finished, FinishReason, Text
 from tests.gateway.apis.openai.responses.asking import chatting
 from tests.gateway.application import app_of
 from tests.gateway.asgi import post
@@ -68,7 +68,7 @@ async def test_a_call_and_its_output_become_input() -> None:
     engine = chatting(script)
     reply = await post(app_of(engine), PATH, {"messages": [USER, called, output], "tools": [RUN]})
     assert reply.status == 200, reply.content
-    prompt = text_of(engine.generations[-1].request.prompts[0])  # type: ignore[arg-type]
+    prompt = engine.prompt
     assert '"name": "run"' in prompt
     assert "input" in prompt
     assert "tool\né" in prompt

@@ -2,7 +2,6 @@
 
 import gc
 from collections.abc import Sequence
-from dataclasses import replace
 from threading import Event
 from typing import Any
 
@@ -31,7 +30,7 @@ from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
-from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script, echo
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration, Script, echo
 
 pytestmark = pytest.mark.anyio
 
@@ -53,9 +52,7 @@ USAGE = {
 
 
 def engine_of(script: Script = echo, template: str | None = templates.CHATML) -> FakeEngine:
-    engine = FakeEngine(script)
-    engine.model = replace(MODEL, chat_template=template)
-    return engine
+    return FakeEngine(script, template)
 
 
 def says(*pieces: str, reason: FinishReason = FinishReason.STOP) -> Script:
@@ -482,9 +479,7 @@ async def test_a_hang_up_cancels_the_request(stream: bool) -> None:
     call = AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": stream}))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        with anyio.fail_after(20):
-            while not engine.generations:
-                await anyio.lowlevel.checkpoint()
+        await engine.first()
         call.hang_up()
     assert engine.generations[0].left is not None
 
@@ -495,9 +490,7 @@ async def test_a_conversation_is_dropped_once_the_engine_has_the_prompt(stream: 
     call = AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": stream}))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        with anyio.fail_after(20):
-            while not engine.generations:
-                await anyio.lowlevel.checkpoint()
+        await engine.first()
         gc.collect()
         assert not [found for found in gc.get_objects() if isinstance(found, ChatCall)]
         call.hang_up()

@@ -10,7 +10,7 @@ import orjson
 import pytest
 from starlette.types import ASGIApp
 
-from engine import Busy, EngineFault, EngineState, EngineStatus, RequestError
+from engine import Busy, EngineError, EngineFault, EngineState, EngineStatus, RequestError
 from gateway.apis.openai.embeddings.request import MAX_INPUTS
 from tests.gateway.application import app_of, gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
@@ -69,9 +69,9 @@ async def test_wrong_inputs_never_reach_the_engine(given: object) -> None:
         (EngineFault("failed", code="engine_failed"), 500),
     ],
 )
-async def test_a_refusal_of_the_engine_is_a_status(refusal: Exception, status: int) -> None:
+async def test_a_refusal_of_the_engine_is_a_status(refusal: EngineError, status: int) -> None:
     engine = FakeEngine()
-    engine.refusal = refusal  # type: ignore[assignment]
+    engine.refusal = refusal
     reply = await post(app_of(engine), PATH, {"input": "a"})
     assert (reply.status, reply.json["error"]["message"]) == (status, str(refusal))
 

@@ -1,14 +1,13 @@
 """Helpers for tests of responses: a fake engine with a chat model, and a strict reader of streams."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import orjson
 
 from engine import Finished, FinishReason, GenerationRequest, Text, TokenDetail
 from engine.core.output.reasoning_span import ReasoningSpan
-from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration, Script
 
 PATH = "/v1/responses"
 TEMPLATE = (
@@ -59,9 +58,7 @@ def tokens_of_reasoning(request: GenerationRequest, text: str) -> int:
 
 def chatting(script: Script) -> FakeEngine:
     """Return a fake engine with a chat template."""
-    engine = FakeEngine(script)
-    engine.model = replace(MODEL, chat_template=TEMPLATE)
-    return engine
+    return FakeEngine(script, TEMPLATE)
 
 
 def events_of(content: bytes) -> list[dict[str, Any]]:

@@ -10,11 +10,11 @@ import orjson
 import pytest
 from starlette.types import ASGIApp
 
-from engine import Busy, EngineFault, Finished, FinishReason, Text
+from engine import Busy, EngineFault, Finished, FinishReason
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting, events_of
 from tests.gateway.application import app_of, gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
-from tests.gateway.fake_engine import FakeEngine, FakeGeneration, Script
+from tests.gateway.fake_engine import FakeEngine, Script, say_a, say_nothing, wait_in_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -59,24 +59,6 @@ async def ended(app: ASGIApp, response: dict[str, Any]) -> dict[str, Any]:
     return response
 
 
-async def until_asked(engine: FakeEngine) -> None:
-    """Wait until the engine has a request."""
-    while not engine.generations:
-        await anyio.lowlevel.checkpoint()
-
-
-def say_nothing(_generation: FakeGeneration) -> None:
-    """Leave the queue and generate no token."""
-
-
-def begin(generation: FakeGeneration) -> None:
-    generation.put(Text(0, "a"))
-
-
-def wait_in_queue(generation: FakeGeneration) -> None:
-    generation.has_started = False
-
-
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("by_id", [True, False])
 async def test_a_response_continues_its_conversation(mode: dict[str, Any], by_id: bool) -> None:
@@ -108,7 +90,7 @@ async def test_an_incomplete_response_is_added() -> None:
 
 async def test_the_items_are_there_before_the_last_event() -> None:
     """A client that has read `response.completed` may send its next request at once."""
-    engine = chatting(begin)
+    engine = chatting(say_a)
     app = app_of(engine)
     conversation = await conversation_in(app)
     call = AsgiCall(app, PATH, orjson.dumps({"conversation": conversation, "stream": True}))
@@ -125,12 +107,12 @@ async def test_the_items_are_there_before_the_last_event() -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_second_response_is_refused_until_the_first_has_ended(mode: dict[str, Any]) -> None:
-    engine = chatting(begin if mode.get("stream") else say_nothing)
+    engine = chatting(say_a if mode.get("stream") else say_nothing)
     async with running(engine) as app, anyio.create_task_group() as tasks:
         conversation = await conversation_in(app)
         fields = {"input": [SECOND], "conversation": conversation}
         tasks.start_soon(AsgiCall(app, PATH, orjson.dumps({**fields, **mode})).run)
-        await until_asked(engine)
+        await engine.first()
         for path, body in ((PATH, fields), (f"{CONVERSATIONS}/{conversation}/items", {"items": []})):
             locked = await post(app, path, body)
             assert (locked.status, locked.json["error"]["code"]) == (400, "conversation_locked")
@@ -141,7 +123,7 @@ async def test_a_second_response_is_refused_until_the_first_has_ended(mode: dict
         engine.generations[0].put(Finished(0, "b", FinishReason.STOP, 2, 0))
 
 
-@pytest.mark.parametrize("script", [wait_in_queue, say_nothing, begin])
+@pytest.mark.parametrize("script", [wait_in_queue, say_nothing, say_a])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_nothing_is_added_when_the_client_leaves(script: Script, stream: bool) -> None:
     engine = chatting(script)
@@ -151,13 +133,13 @@ async def test_nothing_is_added_when_the_client_leaves(script: Script, stream: b
     call = AsgiCall(app, PATH, orjson.dumps(fields))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        await until_asked(engine)
+        await engine.first()
         call.hang_up()
     assert engine.generations[0].left == "client closed the connection"
     await assert_unchanged(app, engine, conversation)
 
 
-@pytest.mark.parametrize("script", [wait_in_queue, say_nothing, begin])
+@pytest.mark.parametrize("script", [wait_in_queue, say_nothing, say_a])
 async def test_nothing_is_added_when_the_response_is_cancelled(script: Script) -> None:
     engine = chatting(script)
     async with running(engine) as app:
@@ -180,7 +162,7 @@ async def test_nothing_is_added_when_the_response_fails(mode: dict[str, Any]) ->
 
 
 async def test_a_stream_that_fails_is_not_added() -> None:
-    engine = chatting(begin)
+    engine = chatting(say_a)
     app = app_of(engine)
     conversation = await conversation_in(app)
     call = AsgiCall(app, PATH, orjson.dumps({"conversation": conversation, "stream": True}))

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from engine import text_of
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting, events_of
 from tests.gateway.application import app_of
 from tests.gateway.asgi import post
@@ -59,7 +58,7 @@ async def test_a_call_and_its_output_become_input(stored: bool) -> None:
     )
     reply = await post(app, PATH, {**fields, "tools": [RUN]})
     assert reply.status == 200, reply.content
-    prompt = text_of(engine.generations[-1].request.prompts[0])  # type: ignore[arg-type]
+    prompt = engine.prompt
     assert '"name": "run"' in prompt
     assert "tool\nfine" in prompt
     inputs = (await post(app, f"{PATH}/input_tokens", {**fields, "tools": [RUN]})).json

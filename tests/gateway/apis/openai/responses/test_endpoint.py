@@ -468,11 +468,6 @@ async def test_a_failure_in_a_stream_is_reported_and_stored() -> None:
     assert (follow.status, follow.json["error"]["code"]) == (400, "previous_response_not_completed")
 
 
-async def until_asked(engine: FakeEngine) -> None:
-    while not engine.generations:
-        await anyio.lowlevel.checkpoint()
-
-
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_hang_up_cancels_the_response_and_does_not_store_it(stream: bool) -> None:
     engine = chatting(lambda generation: generation.put(Text(0, "a")) if stream else None)
@@ -480,7 +475,7 @@ async def test_a_hang_up_cancels_the_response_and_does_not_store_it(stream: bool
     call = AsgiCall(app, PATH, b'{"input":"Hi","stream":%b}' % (b"true" if stream else b"false"))
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
-        await (call.sent(1) if stream else until_asked(engine))
+        await (call.sent(1) if stream else engine.first())
         call.hang_up()
     assert engine.generations[0].left == "client closed the connection"
     if stream:

@@ -6,14 +6,13 @@ from typing import Any
 import orjson
 import pytest
 
-from engine import RequestError, text_of
+from engine import RequestError
 from gateway.apis.openai.responses.tools.fields import ResponseToolFields
 from gateway.apis.openai.responses.tools.names import with_model_name
 from gateway.chat.tools import Named
 from tests.gateway.apis.openai.responses.asking import PATH, TOOL, answering, chatting, events_of
 from tests.gateway.application import app_of
 from tests.gateway.asgi import get, post
-from tests.gateway.fake_engine import FakeEngine
 
 LIST = {"type": "function", "name": "list", "description": "Lists.", "parameters": TOOL["parameters"], "strict": True}
 RUN = {"type": "custom", "name": "run", "description": "Runs.", "format": {"type": "text"}}
@@ -25,10 +24,6 @@ TOOLS = [TOOL, CRM, SHOP]
 def calling(name: str, arguments: Any) -> str:
     """Return a call as the model writes it."""
     return f'<tool_call>\n{{"name": "{name}", "arguments": {json.dumps(arguments)}}}\n</tool_call>'
-
-
-def prompt_of(engine: FakeEngine) -> str:
-    return text_of(engine.generations[-1].request.prompts[0])  # type: ignore[arg-type]
 
 
 def read(tools: Any = TOOLS, **fields: Any) -> ResponseToolFields:
@@ -59,7 +54,7 @@ async def test_a_call_has_its_namespace_and_its_own_name(written: str, expected:
     answer = (await post(app_of(engine), PATH, {"input": "Hi", "tools": TOOLS})).json
     (call,) = answer["output"]
     assert (call["type"], call.get("namespace"), call["name"]) == expected
-    assert prompt_of(engine).startswith("<tool>add<tool>crm__list<tool>crm__run<tool>mcp__shop__list<|im_start|>")
+    assert engine.prompt.startswith("<tool>add<tool>crm__list<tool>crm__run<tool>mcp__shop__list<|im_start|>")
     assert answer["tools"][1:] == [CRM, SHOP]
 
 
@@ -102,8 +97,8 @@ async def test_a_call_and_its_output_become_input(stored: bool, written: str, ki
     reply = await post(app, PATH, {**fields, "tools": TOOLS})
     assert reply.status == 200, reply.content
     assert reply.header("x-llama-gateway-ignored") is None
-    assert f'{{"name": "crm__{call["name"]}", ' in prompt_of(engine)
-    assert "tool\nfine" in prompt_of(engine)
+    assert f'{{"name": "crm__{call["name"]}", ' in engine.prompt
+    assert "tool\nfine" in engine.prompt
     if not stored:
         inputs = (await get(app, f"{PATH}/{reply.json['id']}/input_items")).json["data"]
         assert inputs[-1] == call
@@ -125,7 +120,7 @@ async def test_a_call_of_the_input_keeps_its_namespace(call: dict[str, str]) -> 
     output = {"type": f"{call['type']}_output", "call_id": "c", "output": "fine", "name": "list", "namespace": "crm"}
     reply = await post(app, PATH, {"input": [call, output]})
     assert (reply.status, reply.header("x-llama-gateway-ignored")) == (200, None)
-    assert '{"name": "crm__list", ' in text_of(engine.generations[-1].request.prompts[0])  # type: ignore[arg-type]
+    assert '{"name": "crm__list", ' in engine.prompt
     inputs = (await get(app, f"{PATH}/{reply.json['id']}/input_items")).json["data"]
     assert {**inputs[-1], **call} == inputs[-1]
 
@@ -141,7 +136,7 @@ async def test_a_conversation_keeps_the_namespace_of_a_call() -> None:
     assert items[0] == call
     output = {"type": "function_call_output", "call_id": call["call_id"], "output": "fine"}
     assert (await post(app, PATH, {**fields, "input": [output]})).status == 200
-    assert '{"name": "crm__list", ' in prompt_of(engine)
+    assert '{"name": "crm__list", ' in engine.prompt
 
 
 def test_only_a_call_in_a_namespace_is_changed_for_the_template() -> None:

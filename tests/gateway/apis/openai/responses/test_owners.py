@@ -12,7 +12,7 @@ from engine import Busy
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.application import app_of, gateway_of, settings_for
 from tests.gateway.asgi import AsgiCall
-from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import FakeEngine, say_nothing
 
 pytestmark = pytest.mark.anyio
 
@@ -41,10 +41,6 @@ async def running(engine: FakeEngine, **changes: Any) -> AsyncIterator[ASGIApp]:
     gateway = gateway_of(engine, **changes)
     async with gateway.background.open():
         yield gateway.app
-
-
-def say_nothing(_generation: FakeGeneration) -> None:
-    """Leave the queue and generate no token."""
 
 
 REQUESTS = [

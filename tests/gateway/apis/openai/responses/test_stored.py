@@ -14,19 +14,11 @@ from engine import Busy, EngineFault, Finished, FinishReason, GenerationRequest,
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.application import app_of, gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
-from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration, say_nothing, wait_in_queue
 
 pytestmark = pytest.mark.anyio
 
 BACKGROUND = {"input": "Hi", "background": True}
-
-
-def say_nothing(_generation: FakeGeneration) -> None:
-    """Leave the queue and generate no token."""
-
-
-def wait_in_queue(generation: FakeGeneration) -> None:
-    generation.has_started = False
 
 
 @asynccontextmanager

@@ -8,7 +8,6 @@ import anyio
 import orjson
 import pytest
 
-from engine import text_of
 from gateway.apis.openai.responses.encoded import ItemOutline
 from gateway.apis.openai.responses.truncation import find_cuts
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
@@ -71,7 +70,7 @@ async def answered(engine: FakeEngine, **fields: Any) -> tuple[str, dict[str, An
     reply = await post(app_of(engine), PATH, {"truncation": "auto", **fields})
     assert reply.status == 200, reply.content
     answer: dict[str, Any] = reply.json
-    return text_of(engine.generations[-1].request.prompts[0]), answer  # type: ignore[arg-type]
+    return engine.prompt, answer
 
 
 @pytest.mark.anyio
@@ -115,7 +114,7 @@ async def test_a_stored_conversation_is_truncated_and_kept() -> None:
         reply = await post(app, PATH, fields)
         assert reply.status == 200, reply.content
         before = reply.json["id"]
-    prompt = text_of(engine.generations[-1].request.prompts[0])  # type: ignore[arg-type]
+    prompt = engine.prompt
     assert "4" * 30 in prompt
     assert "0" * 30 not in prompt
 

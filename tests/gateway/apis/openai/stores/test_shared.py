@@ -26,7 +26,7 @@ from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.apis.openai.stores.bench import OWNER, SharedBench, created, ids, item, items, response
 from tests.gateway.application import gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
-from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import FakeEngine, say_nothing
 from tests.postgres import log_of
 
 pytestmark = pytest.mark.anyio
@@ -58,10 +58,6 @@ class Node:
     @property
     def app(self) -> ASGIApp:
         return self.gateway.app
-
-
-def say_nothing(_generation: FakeGeneration) -> None:
-    """Leave the queue and generate no token."""
 
 
 @asynccontextmanager
