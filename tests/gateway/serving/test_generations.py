@@ -1,4 +1,4 @@
-"""Generations: the queue, deadlines and hang-ups."""
+"""Generations: the queue, deadlines and streams."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -31,7 +31,7 @@ from gateway.serving.records import Operation
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
-from tests.gateway.fake_engine import FakeEngine, Script, say_nothing, wait_in_queue
+from tests.gateway.fake_engine import FakeEngine, say_nothing, wait_in_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -272,31 +272,6 @@ async def test_the_queue_timeout_does_not_affect_a_started_request(name: str) ->
         generation.put(Finished(0, "a", FinishReason.STOP, 1, 0))
     assert call.status == 200
     assert generation.left is None
-
-
-@pytest.mark.parametrize("script", [wait_in_queue, say_nothing])
-@pytest.mark.parametrize("name", BODIES)
-async def test_a_hang_up_cancels_the_request(name: str, script: Script) -> None:
-    engine = FakeEngine(script)
-    call = call_of(engine, name)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        generation = await engine.first()
-        call.hang_up()
-    assert generation.left == "client closed the connection"
-    assert call.start is None
-
-
-@pytest.mark.parametrize("name", ["/v1/completions stream", "/generate stream"])
-async def test_a_hang_up_inside_a_stream_cancels_the_request(name: str) -> None:
-    engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
-    call = call_of(engine, name)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        await call.sent(1)
-        call.hang_up()
-    assert engine.generations[0].left == "client closed the connection"
-    assert not call.complete
 
 
 class TestDeadline:

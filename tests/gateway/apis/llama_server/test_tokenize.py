@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import anyio
 import orjson
 import pytest
 
@@ -10,7 +9,7 @@ from engine import Busy, TokenRun
 from gateway.apis.llama_server.tokenize.answer import TokensEncoder
 from gateway.apis.llama_server.tokenize.request import MAX_TEXT
 from tests.gateway.application import app_of
-from tests.gateway.asgi import AsgiCall, post
+from tests.gateway.asgi import post
 from tests.gateway.fake_engine import BOS, CONTROL, FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -81,19 +80,6 @@ async def test_an_invalid_token_to_detokenise_is_a_400(tokens: object, param: st
 async def test_an_unknown_model_is_a_404(path: str) -> None:
     reply = await post(app_of(FakeEngine()), path, {"model": "other", "content": "a", "tokens": [1]})
     assert reply.status == 404
-
-
-@pytest.mark.parametrize(("path", "body"), [("/tokenize", {"content": "a"}), ("/detokenize", {"tokens": [1]})])
-async def test_a_hang_up_cancels_the_query(path: str, body: dict[str, Any]) -> None:
-    engine = FakeEngine()
-    engine.answers = anyio.Event()
-    call = AsgiCall(app_of(engine), path, orjson.dumps(body))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        with anyio.fail_after(20):
-            await engine.asked.wait()
-        call.hang_up()
-    assert (call.start, engine.left) == (None, 1)
 
 
 @pytest.mark.parametrize(("path", "body"), [("/tokenize", {"content": "a"}), ("/detokenize", {"tokens": [1]})])

@@ -1,7 +1,6 @@
-"""`/api/chat` and `/api/generate` without a model: the engine's requests, the lines, and clients that leave."""
+"""`/api/chat` and `/api/generate` without a model: the engine's requests, and the lines."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +25,7 @@ from gateway.middleware.streams.blocks import BLOCK
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
-from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script, echo, say_a, say_nothing
+from tests.gateway.fake_engine import MODEL, FakeEngine, FakeGeneration, Script, echo, say_a
 
 pytestmark = pytest.mark.anyio
 
@@ -287,26 +286,3 @@ async def test_a_failure_in_a_stream_is_its_last_line() -> None:
         engine.generations[0].fail(EngineFault("it broke", code="engine_failed"))
     *_, last = call.content.splitlines()
     assert orjson.loads(last) == {"error": "it broke"}
-
-
-def a_word(generation: FakeGeneration) -> None:
-    """Answer only a beginning."""
-    if generation.request.stream:
-        generation.put(Text(0, "a"))
-
-
-@pytest.mark.parametrize("stream", [True, False])
-@pytest.mark.parametrize("script", [say_nothing, a_word])
-@pytest.mark.parametrize(("path", "body"), [(CHAT, ASKED), (GENERATE, PROMPT)])
-async def test_a_hang_up_cancels_in_every_phase(
-    path: str, body: dict[str, Any], script: Callable[[FakeGeneration], None], stream: bool
-) -> None:
-    engine = engine_of(script)
-    call = AsgiCall(app_of(engine), path, orjson.dumps({**body, "stream": stream}))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        await engine.first()
-        if stream and script is a_word:
-            await call.sent(1)
-        call.hang_up()
-    assert [asked.left for asked in engine.generations] == ["client closed the connection"]

@@ -1,16 +1,14 @@
-"""Re-ranking without sockets: the engine's requests, the answers in three shapes, errors, and cancellation."""
+"""Re-ranking without sockets: the engine's requests, the answers in three shapes, and errors."""
 
 import math
 from dataclasses import replace
 
-import anyio
-import orjson
 import pytest
 
 from engine import Busy, EngineError, EngineFault, Ranking, RequestError
 from gateway.apis.rerank.request import MAX_DOCUMENTS
 from tests.gateway.application import app_of
-from tests.gateway.asgi import AsgiCall, post
+from tests.gateway.asgi import post
 from tests.gateway.fake_engine import MODEL, FakeEngine, score_of
 
 pytestmark = pytest.mark.anyio
@@ -122,17 +120,3 @@ async def test_a_refusal_has_the_shape_of_its_api(refusal: EngineError, status: 
         reply = await post(app_of(engine), path, BODY)
         assert (reply.status, reply.json.keys()) == (status, shape)
     assert reply.json["message"] == str(refusal)
-
-
-@pytest.mark.parametrize("path", [PATH, COHERE])
-async def test_a_hang_up_cancels_the_request(path: str) -> None:
-    engine = FakeEngine()
-    engine.answers = anyio.Event()
-    call = AsgiCall(app_of(engine), path, orjson.dumps(BODY))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        with anyio.fail_after(20):
-            await engine.asked.wait()
-        call.hang_up()
-    assert call.start is None
-    assert [asked.left for asked in engine.embeddings] == ["client closed the connection"]

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import anyio
 import orjson
 import pytest
 
@@ -260,25 +259,3 @@ async def test_a_character_of_several_tokens_comes_with_the_last() -> None:
     engine = FakeEngine(lambda one: one.put(Text(0, "a\u00e9", pieces), end))
     *parts, _ = events_of(await post(app_of(engine), PATH, {"prompt": "a", "stream": True}))
     assert [(part["content"], part["tokens"]) for part in parts] == [("a", [1]), ("", [2]), ("\u00e9", [3])]
-
-
-@pytest.mark.parametrize("streamed", [False, True])
-async def test_a_client_that_leaves_frees_its_request(streamed: bool) -> None:
-    engine = FakeEngine(lambda _: None)
-    call = AsgiCall(app_of(engine), PATH, orjson.dumps({"prompt": "a", "stream": streamed}))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        await engine.first()
-        call.hang_up()
-    assert engine.generations[0].left is not None
-
-
-async def test_a_client_that_leaves_before_its_prompt_is_tokenised() -> None:
-    engine = FakeEngine()
-    engine.answers = anyio.Event()
-    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"a"}')
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        await engine.asked.wait()
-        call.hang_up()
-    assert (engine.left, engine.generations) == (1, [])

@@ -474,17 +474,6 @@ async def test_a_failure_in_a_stream_is_an_error_event_without_a_clean_end() -> 
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_hang_up_cancels_the_request(stream: bool) -> None:
-    engine = engine_of(lambda generation: generation.put(Text(0, "a")) if generation.request.stream else None)
-    call = AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": stream}))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        await engine.first()
-        call.hang_up()
-    assert engine.generations[0].left is not None
-
-
-@pytest.mark.parametrize("stream", [False, True])
 async def test_a_conversation_is_dropped_once_the_engine_has_the_prompt(stream: bool) -> None:
     engine = engine_of(lambda generation: generation.put(Text(0, "a")) if generation.request.stream else None)
     call = AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": stream}))

@@ -276,18 +276,6 @@ async def test_a_hang_up_cancels_all_choices_of_best_of() -> None:
     assert call.start is None
 
 
-async def test_a_hang_up_during_tokenization_starts_no_generation() -> None:
-    engine = FakeEngine()
-    engine.answers = anyio.Event()
-    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"ab","return_token_ids":true}')
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        await engine.asked.wait()
-        call.hang_up()
-    assert engine.left == 1
-    assert not engine.generations
-
-
 async def test_suffix_becomes_an_infill_prompt() -> None:
     engine = FakeEngine()
     engine.model = dataclasses.replace(MODEL, infills=True)

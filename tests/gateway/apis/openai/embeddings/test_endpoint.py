@@ -1,19 +1,15 @@
-"""`POST /v1/embeddings` without sockets: the engine's requests, the answers, and cancellation."""
+"""`POST /v1/embeddings` without sockets: the engine's requests, and the answers."""
 
 import base64
 import struct
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-import anyio
-import orjson
 import pytest
 from starlette.types import ASGIApp
 
 from engine import Busy, EngineError, EngineFault, EngineState, EngineStatus, RequestError
 from gateway.apis.openai.embeddings.request import MAX_INPUTS
 from tests.gateway.application import app_of, gateway_of
-from tests.gateway.asgi import AsgiCall, get, post
+from tests.gateway.asgi import get, post
 from tests.gateway.fake_engine import MODEL, FakeEngine, vector_of
 from tests.models import model_path
 
@@ -74,26 +70,6 @@ async def test_a_refusal_of_the_engine_is_a_status(refusal: EngineError, status:
     engine.refusal = refusal
     reply = await post(app_of(engine), PATH, {"input": "a"})
     assert (reply.status, reply.json["error"]["message"]) == (status, str(refusal))
-
-
-@asynccontextmanager
-async def waiting(engine: FakeEngine, path: str, body: object) -> AsyncIterator[AsgiCall]:
-    """Run a call that the engine does not answer."""
-    engine.answers = anyio.Event()
-    call = AsgiCall(app_of(engine), path, orjson.dumps(body))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        with anyio.fail_after(20):
-            await engine.asked.wait()
-        yield call
-
-
-async def test_a_hang_up_cancels_the_embedding() -> None:
-    engine = FakeEngine()
-    async with waiting(engine, PATH, {"input": "a"}) as call:
-        call.hang_up()
-    assert call.start is None
-    assert [embedding.left for embedding in engine.embeddings] == ["client closed the connection"]
 
 
 def app_of_two(main: FakeEngine, embedder: FakeEngine) -> ASGIApp:
