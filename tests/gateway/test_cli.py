@@ -11,6 +11,7 @@ from gateway.cli import SettingsError, read_settings
 from gateway.flags import TABLES, flag_fields
 from gateway.hub.reference import HubReference
 from gateway.settings import Settings
+from tests.gateway.settings.reading import complaint, read
 
 
 @pytest.fixture
@@ -27,20 +28,12 @@ def config(tmp_path: Path, model: Path) -> Path:
     return path
 
 
-def complaint(*arguments: str, **environment: str) -> str:
-    with pytest.raises(SettingsError) as caught:
-        read_settings(["serve", *arguments], environment)
-    text = str(caught.value)
-    assert "\n" not in text
-    return text
-
-
 def test_every_setting_but_the_tables_is_a_flag() -> None:
     assert flag_fields().keys() == Settings.model_fields.keys() - {TABLES}
 
 
 def test_defaults_of_the_engine_are_the_engines_own(model: Path) -> None:
-    settings = read_settings(["serve", "--model", str(model)], {})
+    settings = read("--model", model)
     assert settings.engine_config() == EngineConfig(model=str(model))
     assert (settings.host, settings.port, settings.async_backend) == ("127.0.0.1", 8000, "trio")
     assert settings.served_name == "tiny"
@@ -48,18 +41,18 @@ def test_defaults_of_the_engine_are_the_engines_own(model: Path) -> None:
 
 def test_flags_win_then_environment_then_file(config: Path) -> None:
     environment = {"LLAMA_GATEWAY_PORT": "1002", "LLAMA_GATEWAY_SLOTS": "4"}
-    settings = read_settings(["serve", "--config", str(config), "--port", "1003"], environment)
+    settings = read("--config", config, "--port", "1003", **environment)
     assert (settings.port, settings.slots, settings.queue_limit) == (1003, 4, 7)
     assert settings.step_target_ms == 12.5
 
 
 def test_the_file_can_be_named_by_the_environment(config: Path) -> None:
-    assert read_settings(["serve"], {"LLAMA_GATEWAY_CONFIG": str(config)}).port == 1001
+    assert read(LLAMA_GATEWAY_CONFIG=str(config)).port == 1001
 
 
 def test_an_empty_variable_is_no_value(config: Path) -> None:
     environment = {"LLAMA_GATEWAY_CONFIG": str(config), "LLAMA_GATEWAY_PORT": ""}
-    assert read_settings(["serve"], environment).port == 1001
+    assert read(**environment).port == 1001
 
 
 VALUES = {
@@ -209,8 +202,8 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     variables = {f"LLAMA_GATEWAY_{name.upper()}": value for name, value in values.items()}
     file = tmp_path / "all.toml"
     file.write_text("".join(f"{name.replace('_', '-')} = '{value}'\n" for name, value in values.items()))
-    by_flags = read_settings(["serve", *flags], {})
-    assert by_flags == read_settings(["serve"], variables) == read_settings(["serve", "--config", str(file)], {})
+    by_flags = read(*flags)
+    assert by_flags == read(**variables) == read("--config", file)
     assert by_flags.engine_config().gpu_layers == 0
     assert by_flags.engine_config().speculation is False
     assert by_flags.engine_config().context_shift
@@ -226,28 +219,26 @@ def test_every_setting_can_come_from_each_source(tmp_path: Path, model: Path) ->
     assert by_flags.chat_template == "{{ messages[0].content }}"
 
 
-def test_a_unix_socket_replaces_the_port_unless_a_host_or_port_is_given(model: Path) -> None:
-    base = ["serve", "--model", str(model)]
-    assert read_settings(base, {}).listens_on_port
-    unix = [*base, "--unix-socket", "/run/gateway.sock"]
-    assert not read_settings(unix, {}).listens_on_port
-    assert read_settings([*unix, "--port", "8000"], {}).listens_on_port
-    assert read_settings(unix, {"LLAMA_GATEWAY_HOST": "::1"}).listens_on_port
+def test_a_unix_socket_replaces_the_port_unless_a_host_or_port_is_given() -> None:
+    assert read().listens_on_port
+    unix = ("--unix-socket", "/run/gateway.sock")
+    assert not read(*unix).listens_on_port
+    assert read(*unix, "--port", "8000").listens_on_port
+    assert read(*unix, LLAMA_GATEWAY_HOST="::1").listens_on_port
 
 
-def test_api_keys_can_be_many(model: Path, tmp_path: Path) -> None:
-    base = ["serve", "--model", str(model)]
+def test_api_keys_can_be_many(tmp_path: Path) -> None:
     file = tmp_path / "keys.toml"
     file.write_text("api-key = ['a', 'b']\n")
     expected = ("a", "b")
-    assert read_settings([*base, "--api-key", "a", "--api-key", "b"], {}).api_key == expected
-    assert read_settings([*base, "--api-key", "a,b"], {}).api_key == expected
-    assert read_settings(base, {"LLAMA_GATEWAY_API_KEY": "a, b"}).api_key == expected
-    assert read_settings(base, {"LLAMA_API_KEY": "a,b"}).api_key == expected
-    assert read_settings(base, {"LLAMA_GATEWAY_API_KEY": "a,b", "LLAMA_API_KEY": "c"}).api_key == expected
-    assert read_settings([*base, "--api-key", "a,b"], {"LLAMA_API_KEY": "c"}).api_key == expected
-    assert read_settings([*base, "--config", str(file)], {}).api_key == expected
-    assert read_settings(base, {"LLAMA_API_KEY": ""}).api_key == ()
+    assert read("--api-key", "a", "--api-key", "b").api_key == expected
+    assert read("--api-key", "a,b").api_key == expected
+    assert read(LLAMA_GATEWAY_API_KEY="a, b").api_key == expected
+    assert read(LLAMA_API_KEY="a,b").api_key == expected
+    assert read(LLAMA_GATEWAY_API_KEY="a,b", LLAMA_API_KEY="c").api_key == expected
+    assert read("--api-key", "a,b", LLAMA_API_KEY="c").api_key == expected
+    assert read("--config", file).api_key == expected
+    assert read(LLAMA_API_KEY="").api_key == ()
 
 
 @pytest.mark.parametrize(
@@ -260,16 +251,13 @@ def test_api_keys_can_be_many(model: Path, tmp_path: Path) -> None:
         (' [ "a" ]', ("a",)),
     ],
 )
-def test_the_variable_of_a_repeatable_flag_has_one_text_or_a_json_array(
-    model: Path, text: str, stops: tuple[str, ...]
-) -> None:
-    environment = {"LLAMA_GATEWAY_MODEL": str(model), "LLAMA_GATEWAY_STOP": text}
-    assert read_settings(["serve"], environment).stop == stops
+def test_the_variable_of_a_repeatable_flag_has_one_text_or_a_json_array(text: str, stops: tuple[str, ...]) -> None:
+    assert read(LLAMA_GATEWAY_STOP=text).stop == stops
 
 
-def test_a_json_array_in_a_variable_is_never_shown(model: Path) -> None:
-    assert read_settings(["serve", "--model", str(model)], {"LLAMA_API_KEY": '["a", "b"]'}).api_key == ("a", "b")
-    shown = complaint("--model", str(model), LLAMA_API_KEY='["sk-a"')
+def test_a_json_array_in_a_variable_is_never_shown() -> None:
+    assert read(LLAMA_API_KEY='["a", "b"]').api_key == ("a", "b")
+    shown = complaint(LLAMA_API_KEY='["sk-a"')
     assert shown == "LLAMA_API_KEY: begins as a JSON array of strings, but is not one"
 
 
@@ -282,11 +270,10 @@ def test_a_json_array_in_a_variable_is_never_shown(model: Path) -> None:
         (",", "there is no key"),
     ],
 )
-def test_a_wrong_api_key_is_not_shown(model: Path, value: str, reason: str) -> None:
-    base = ("--model", str(model))
-    assert complaint(*base, "--api-key", value) == f"--api-key: {reason}"
-    assert complaint(*base, LLAMA_API_KEY=value) == f"LLAMA_API_KEY: {reason}"
-    assert complaint(*base, LLAMA_GATEWAY_API_KEY=value) == f"LLAMA_GATEWAY_API_KEY: {reason}"
+def test_a_wrong_api_key_is_not_shown(value: str, reason: str) -> None:
+    assert complaint("--api-key", value) == f"--api-key: {reason}"
+    assert complaint(LLAMA_API_KEY=value) == f"LLAMA_API_KEY: {reason}"
+    assert complaint(LLAMA_GATEWAY_API_KEY=value) == f"LLAMA_GATEWAY_API_KEY: {reason}"
 
 
 @pytest.mark.parametrize(
@@ -297,33 +284,30 @@ def test_a_wrong_api_key_is_not_shown(model: Path, value: str, reason: str) -> N
         ("/no/such/folder/keys.db", "there is no such folder"),
     ],
 )
-def test_a_wrong_key_store_is_refused_without_its_password(model: Path, place: str, reason: str) -> None:
-    assert complaint("--model", str(model), "--keys", place) == f"--keys: {reason}"
+def test_a_wrong_key_store_is_refused_without_its_password(place: str, reason: str) -> None:
+    assert complaint("--keys", place) == f"--keys: {reason}"
 
 
-def test_secrets_are_not_in_the_text_of_the_settings(model: Path) -> None:
+def test_secrets_are_not_in_the_text_of_the_settings() -> None:
     place = "postgresql://user:word@example.org/keys"
-    settings = read_settings(["serve", "--model", str(model), "--api-key", "sk-secret", "--keys", place], {})
+    settings = read("--api-key", "sk-secret", "--keys", place)
     assert settings.keys == place
     assert "sk-secret" not in repr(settings) + str(settings)
     assert "word" not in repr(settings) + str(settings)
 
 
-def test_an_open_path_begins_with_a_slash(model: Path) -> None:
-    base = ("--model", str(model))
-    assert read_settings(["serve", *base, "--open-path", "/a,/b"], {}).open_path == ("/a", "/b")
-    assert complaint(*base, "--open-path", "/a,b") == "--open-path '/a,b': 'b' does not begin with a slash"
+def test_an_open_path_begins_with_a_slash() -> None:
+    assert read("--open-path", "/a,/b").open_path == ("/a", "/b")
+    assert complaint("--open-path", "/a,b") == "--open-path '/a,b': 'b' does not begin with a slash"
 
 
-def test_origins_can_be_many(model: Path, tmp_path: Path) -> None:
-    base = ["serve", "--model", str(model)]
-    flags = [*base, "--allow-origin", "https://a.example", "--allow-origin", "https://b.example"]
+def test_origins_can_be_many(tmp_path: Path) -> None:
     file = tmp_path / "origins.toml"
     file.write_text("allow-origin = ['https://a.example', 'https://b.example']\n")
     expected = ("https://a.example", "https://b.example")
-    assert read_settings(flags, {}).allow_origin == expected
-    assert read_settings(base, {"LLAMA_GATEWAY_ALLOW_ORIGIN": ", ".join(expected)}).allow_origin == expected
-    assert read_settings([*base, "--config", str(file)], {}).allow_origin == expected
+    assert read("--allow-origin", expected[0], "--allow-origin", expected[1]).allow_origin == expected
+    assert read(LLAMA_GATEWAY_ALLOW_ORIGIN=", ".join(expected)).allow_origin == expected
+    assert read("--config", file).allow_origin == expected
 
 
 SIZES = [name for name, field in Settings.model_fields.items() if field.title == "BYTES"]
@@ -333,7 +317,7 @@ SIZES = [name for name, field in Settings.model_fields.items() if field.title ==
     ("text", "size"), [("3", 3), ("2k", 2048), ("3MiB", 3 * 2**20), ("5Gi", 5 * 2**30), ("1gb", 2**30), ("1T", 2**40)]
 )
 def test_sizes_may_have_units(text: str, size: int) -> None:
-    assert read_settings(["serve", "--models-memory", text], {}).models_memory == size
+    assert read("--models-memory", text).models_memory == size
 
 
 def test_all_sizes_may_have_units_wherever_they_are_set(model: Path, tmp_path: Path) -> None:
@@ -341,9 +325,9 @@ def test_all_sizes_may_have_units_wherever_they_are_set(model: Path, tmp_path: P
     file.write_text(
         "".join(f"{name} = '2K'\n" for name in SIZES) + f"[models.a]\nfile = '{model}'\nprefix-store = '1M'"
     )
-    flags = read_settings(["serve", *(part for name in SIZES for part in (f"--{name.replace('_', '-')}", "2K"))], {})
-    variables = read_settings(["serve"], {f"LLAMA_GATEWAY_{name.upper()}": "2K" for name in SIZES})
-    table = read_settings(["serve", "--config", str(file)], {})
+    flags = read(*(part for name in SIZES for part in (f"--{name.replace('_', '-')}", "2K")))
+    variables = read(**{f"LLAMA_GATEWAY_{name.upper()}": "2K" for name in SIZES})
+    table = read("--config", file)
     assert {getattr(settings, name) for settings in (flags, variables, table) for name in SIZES} == {2048}
     assert table.served[0].settings.prefix_store == 2**20
 
@@ -376,25 +360,22 @@ def test_all_sizes_may_have_units_wherever_they_are_set(model: Path, tmp_path: P
         ("--host", "127.0.0.1,", "has an empty address"),
     ],
 )
-def test_a_wrong_value_names_its_flag_variable_or_key(
-    model: Path, tmp_path: Path, flag: str, value: str, reason: str
-) -> None:
-    base = ("--model", str(model))
+def test_a_wrong_value_names_its_flag_variable_or_key(tmp_path: Path, flag: str, value: str, reason: str) -> None:
     variable = "LLAMA_GATEWAY_" + flag[2:].replace("-", "_").upper()
     file = tmp_path / "wrong.toml"
     file.write_text(f"{flag[2:]} = '{value}'\n")
 
-    by_flag = complaint(*base, flag, value)
+    by_flag = complaint(flag, value)
     assert by_flag.startswith(f"{flag} {value!r}: {reason}")
     if value:
-        assert complaint(*base, **{variable: value}) == by_flag.replace(flag, variable, 1)
-    by_key = complaint(*base, "--config", str(file))
+        assert complaint(**{variable: value}) == by_flag.replace(flag, variable, 1)
+    by_key = complaint("--config", file)
     assert by_key == by_flag.replace(flag, f"{flag[2:]} in {file}", 1)
 
 
 @pytest.mark.parametrize("origin", ["example.org", "https://example.org/page", "https://", "https://a b"])
-def test_an_invalid_origin_is_refused(model: Path, origin: str) -> None:
-    text = complaint("--model", str(model), "--allow-origin", f"*,{origin}")
+def test_an_invalid_origin_is_refused(origin: str) -> None:
+    text = complaint("--allow-origin", f"*,{origin}")
     assert text.endswith(f": {origin!r} is not an origin such as https://example.org, nor localhost or *")
 
 
@@ -412,17 +393,17 @@ def test_an_invalid_origin_is_refused(model: Path, origin: str) -> None:
         ("port 8000", "--config {file!r}: not a TOML file: "),
     ],
 )
-def test_an_invalid_settings_file_is_one_line(model: Path, tmp_path: Path, line: str, reason: str) -> None:
+def test_an_invalid_settings_file_is_one_line(tmp_path: Path, line: str, reason: str) -> None:
     file = tmp_path / "wrong.toml"
     file.write_text(line + "\n")
-    text = complaint("--model", str(model), "--config", str(file))
+    text = complaint("--config", file)
     assert text.startswith(reason.format(file=str(file)))
 
 
 def test_a_settings_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "binary.toml"
     file.write_bytes(b"\xff\xfe\x00")
-    assert complaint("--config", str(file)).startswith(f"--config {str(file)!r}: not a TOML file")
+    assert complaint("--config", file).startswith(f"--config {str(file)!r}: not a TOML file")
 
 
 def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
@@ -430,12 +411,12 @@ def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
     assert complaint("--config", missing) == f"--config {missing!r}: No such file or directory"
 
 
-def test_unknown_and_incomplete_flags_are_refused(model: Path) -> None:
-    assert complaint("--model", str(model), "--prot", "1") == "unrecognized arguments: --prot; did you mean --port?"
-    assert complaint("--model", str(model), "--por", "1") == "unrecognized arguments: --por; did you mean --port?"
-    unlike = ("--model", str(model), "--nonsense", "--slot=4")
+def test_unknown_and_incomplete_flags_are_refused() -> None:
+    assert complaint("--prot", "1") == "unrecognized arguments: --prot; did you mean --port?"
+    assert complaint("--por", "1") == "unrecognized arguments: --por; did you mean --port?"
+    unlike = ("--nonsense", "--slot=4")
     assert complaint(*unlike) == "unrecognized arguments: --nonsense --slot; did you mean --slots?"
-    assert complaint("--model", str(model), "--port") == "argument --port: expected one argument"
+    assert complaint("--port") == "argument --port: expected one argument"
 
 
 def test_an_unknown_flag_with_a_dot_is_named() -> None:
@@ -520,21 +501,21 @@ def test_an_impossible_model_path_is_refused(path: str, reason: str) -> None:
 
 
 @pytest.mark.parametrize("flag", ["--config", "--lora", "--control-vector"])
-def test_a_home_directory_that_does_not_exist_is_refused(flag: str, model: Path) -> None:
+def test_a_home_directory_that_does_not_exist_is_refused(flag: str) -> None:
     path = "~nobody-has-this-name/x"
-    assert complaint("--model", str(model), flag, path) == f"{flag} {path!r}: there is no such home directory"
+    assert complaint(flag, path) == f"{flag} {path!r}: there is no such home directory"
 
 
 @pytest.mark.parametrize("flag", ["--unix-socket", "--tls-certificate", "--tls-key", "--tls-client-ca"])
-def test_a_path_may_begin_at_home(flag: str, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_path_may_begin_at_home(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/someone")
-    settings = read_settings(["serve", "--model", str(model), flag, "~/file"], {})
+    settings = read(flag, "~/file")
     assert getattr(settings, flag[2:].replace("-", "_")) == Path("/home/someone/file")
-    assert complaint("--model", str(model), flag, "~nobody-has-this-name/x").endswith("there is no such home directory")
+    assert complaint(flag, "~nobody-has-this-name/x").endswith("there is no such home directory")
 
 
-def test_a_name_may_have_underscores(model: Path) -> None:
-    assert read_settings(["serve", "--model", str(model), "--alias", "1_0"], {}).alias == "1_0"
+def test_a_name_may_have_underscores() -> None:
+    assert read("--alias", "1_0").alias == "1_0"
 
 
 @pytest.mark.parametrize("alias", ["", " ", ",", " , "])
@@ -548,7 +529,7 @@ def test_two_hyphens_are_no_value(flag: str) -> None:
 
 
 def test_the_embedded_model_is_served_as_tiny_by_default() -> None:
-    settings = read_settings(["serve"], {})
+    settings = read()
     assert settings.model == embedded_model()
     assert settings.served_name == "tiny"
 
@@ -566,7 +547,7 @@ def test_a_file_that_is_not_a_model_is_refused(tmp_path: Path, content: bytes | 
     path = tmp_path / "model.gguf"
     if content is not None:
         path.write_bytes(content)
-    assert complaint("--model", str(path)) == f"--model {str(path)!r}: {reason}"
+    assert complaint("--model", path) == f"--model {str(path)!r}: {reason}"
 
 
 @pytest.mark.parametrize("place", ["no-one/model-2", "no-one/model:Q4_K_M", "x=no-one/model"])
@@ -584,7 +565,7 @@ def test_a_url_is_no_model() -> None:
 def test_a_flag_takes_back_the_stream_interval_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text("stream-interval-ms = 20\n")
-    assert read_settings(["serve", "--config", str(file), "--stream-interval-ms", "0"], {}).stream_interval_ms == 0
+    assert read("--config", file, "--stream-interval-ms", "0").stream_interval_ms == 0
 
 
 @pytest.mark.parametrize(
@@ -598,17 +579,17 @@ def test_a_flag_takes_back_the_stream_interval_of_the_file(tmp_path: Path) -> No
         ),
     ],
 )
-def test_an_invalid_chat_template_is_refused(tmp_path: Path, model: Path, content: bytes | None, reason: str) -> None:
+def test_an_invalid_chat_template_is_refused(tmp_path: Path, content: bytes | None, reason: str) -> None:
     path = tmp_path / "chat.jinja"
     if content is not None:
         path.write_bytes(content)
-    arguments = ("--model", str(model), "--chat-template", str(path))
+    arguments = ("--chat-template", str(path))
     assert complaint(*arguments) == f"--chat-template {str(path)!r}: {reason}"
 
 
 def test_a_folder_as_a_model_is_refused(tmp_path: Path) -> None:
     refused = f"--model {str(tmp_path)!r}: this is a folder; --models-dir serves the models in one"
-    assert complaint("--model", str(tmp_path)) == refused
+    assert complaint("--model", tmp_path) == refused
 
 
 def test_a_path_that_cannot_be_examined_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -617,8 +598,8 @@ def test_a_path_that_cannot_be_examined_is_refused(tmp_path: Path, monkeypatch: 
     assert ": there is no such file; " in complaint("--model", f"models/{'x' * 300}")
 
 
-def test_settings_are_immutable(model: Path) -> None:
-    settings = read_settings(["serve", "--model", str(model)], {})
+def test_settings_are_immutable() -> None:
+    settings = read()
     assert isinstance(settings, BaseModel)
     with pytest.raises(ValueError, match="frozen"):
         settings.port = 1
@@ -636,7 +617,7 @@ def test_help_and_version_are_printed_with_exit_code_0(
 
 def test_help_lists_every_flag_and_its_default(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        read_settings(["serve", "--help"], {})
+        read("--help")
     text = capsys.readouterr().out
     for name in flag_fields():
         assert "--" + name.replace("_", "-") in text
@@ -645,15 +626,15 @@ def test_help_lists_every_flag_and_its_default(capsys: pytest.CaptureFixture[str
 
 
 def test_an_embedding_model_has_an_engine_of_its_own(model: Path) -> None:
-    settings = read_settings(["serve", "--embedding-model", str(model), "--slots", "4", "--context", "64"], {})
+    settings = read("--embedding-model", model, "--slots", "4", "--context", "64")
     embeds = settings.served[-1]
     config = settings.engine_config(embeds)
     assert (config.model, config.slots, config.context, embeds.embeds_only) == (str(model), 1, None, True)
-    assert len(read_settings(["serve"], {}).served) == 1
+    assert len(read().served) == 1
 
 
 def test_an_embedding_model_may_be_one_of_the_hub() -> None:
-    settings = read_settings(["serve", "--embedding-model", "hf:user/embed-GGUF:Q8_0"], {})
+    settings = read("--embedding-model", "hf:user/embed-GGUF:Q8_0")
     embeds = settings.served[-1]
     assert (embeds.name, embeds.embeds_only) == ("embed-GGUF", True)
     assert settings.engine_config(embeds).model == "hf:user/embed-GGUF:Q8_0"
@@ -662,7 +643,7 @@ def test_an_embedding_model_may_be_one_of_the_hub() -> None:
 
 def test_an_embedding_model_must_be_a_model(tmp_path: Path) -> None:
     missing = tmp_path / "missing.gguf"
-    assert complaint("--embedding-model", str(missing)) == f"--embedding-model {str(missing)!r}: there is no such file"
+    assert complaint("--embedding-model", missing) == f"--embedding-model {str(missing)!r}: there is no such file"
 
 
 @pytest.mark.parametrize(
@@ -677,16 +658,16 @@ def test_the_usage_store_must_be_a_file_or_a_url_of_postgresql(place: str, reaso
 
 
 def test_responses_are_shared_in_postgresql_only(tmp_path: Path) -> None:
-    assert read_settings(["serve"], {}).responses_store is None
+    assert read().responses_store is None
     place = "postgresql://user:word@example.org/texts"
-    settings = read_settings(["serve", "--responses-store", place], {})
+    settings = read("--responses-store", place)
     assert (settings.responses_store, "word" in repr(settings)) == (place, False)
     complained = complaint("--responses-store", str(tmp_path / "texts.db"))
     assert complained.endswith(": this is no URL that begins with postgresql://")
 
 
 def test_a_model_of_the_hub_is_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = read_settings(["serve", "--model", "hf:someone/some-GGUF:Q8_0"], {})
+    settings = read("--model", "hf:someone/some-GGUF:Q8_0")
     assert settings.model == HubReference("someone/some-GGUF", "Q8_0")
     assert settings.served_name == "some-GGUF"
     for model in ("hf:some-GGUF", "hf:someone/some/../../etc"):

@@ -15,6 +15,7 @@ from gateway.habits import ALIASES, CONVERTED, SWITCHES
 from gateway.like import vllm_flags
 from gateway.like.llama_server_flags import ALWAYS, answers
 from gateway.settings import Settings
+from tests.gateway.settings.reading import complaint, read
 
 FLAGS = Path(__file__).with_name("llama_server_flags.txt").read_text(encoding="utf-8").split()
 """All spellings of llama-server's flags, from llama.cpp's `common/arg.cpp` as of llama-cpp-python 0.3.36."""
@@ -26,18 +27,6 @@ FEATURES = {
     *("--lora", "--control-vector", "--control-vector-layer-range"),
 }
 """Flags of features that have the same names wherever they exist."""
-
-
-def read(*flags: str) -> Settings:
-    return read_settings(["serve", *flags], {})
-
-
-def complaint(*flags: str) -> str:
-    with pytest.raises(SettingsError) as caught:
-        read(*flags)
-    text = str(caught.value)
-    assert "\n" not in text
-    return text
 
 
 def test_letters_of_samplers_are_those_of_requests() -> None:
@@ -221,5 +210,5 @@ def test_a_file_and_a_model_of_the_hub_are_two_models_in_any_order(tmp_path: Pat
 
 def test_the_default_as_a_flag_comes_before_another_value_of_a_variable() -> None:
     environment = {"LLAMA_GATEWAY_MAX_TOKENS": "5", "LLAMA_GATEWAY_SLOTS": "3"}
-    settings = read_settings(["serve", "-n", "-1", "-np", "-1"], environment)
+    settings = read("-n", "-1", "-np", "-1", **environment)
     assert (settings.max_tokens, settings.slots) == (None, EngineConfig(model="").slots)

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.cli import SettingsError, read_settings
 from gateway.settings import Settings
+from tests.gateway.settings.reading import complaint, read
 
 HEAD = b"GGUF" + bytes(60)
 VARIABLE = "LLAMA_GATEWAY_MODEL"
@@ -18,40 +18,30 @@ def gguf(folder: Path, name: str) -> Path:
     return path
 
 
-def settings(*arguments: object) -> Settings:
-    return read_settings(["serve", *map(str, arguments)], {})
-
-
 def names(settings: Settings) -> list[str]:
     return [model.name for model in settings.served]
 
 
-def complaint(*arguments: object) -> str:
-    with pytest.raises(SettingsError) as caught:
-        settings(*arguments)
-    return str(caught.value)
-
-
 def test_one_plain_file_is_no_choice_of_models(tmp_path: Path) -> None:
-    read = settings("--model", gguf(tmp_path, "a.gguf"))
-    assert (names(read), read.on_demand) == (["a"], False)
+    found = read("--model", gguf(tmp_path, "a.gguf"))
+    assert (names(found), found.on_demand) == (["a"], False)
 
 
 def test_flags_name_several_models_in_their_order(tmp_path: Path) -> None:
     small, large = gguf(tmp_path, "a.gguf"), gguf(tmp_path, "b.gguf")
-    read = settings("--model", f"small={small}", "--model", f"large={large}")
-    assert [(model.name, model.place) for model in read.served] == [("small", small), ("large", large)]
-    assert read.on_demand
+    found = read("--model", f"small={small}", "--model", f"large={large}")
+    assert [(model.name, model.place) for model in found.served] == [("small", small), ("large", large)]
+    assert found.on_demand
 
 
 def test_several_plain_files_have_the_names_of_their_files(tmp_path: Path) -> None:
     files = gguf(tmp_path, "b.gguf"), gguf(tmp_path, "a.gguf")
-    assert names(settings("--model", files[0], "--model", files[1])) == ["b", "a"]
+    assert names(read("--model", files[0], "--model", files[1])) == ["b", "a"]
 
 
 def test_a_plain_file_beside_named_ones_is_the_default(tmp_path: Path) -> None:
     file = gguf(tmp_path, "a.gguf")
-    assert names(settings("--model", f"x={file}", "--model", file, "--alias", "main")) == ["main", "x"]
+    assert names(read("--model", f"x={file}", "--model", file, "--alias", "main")) == ["main", "x"]
 
 
 def test_an_alias_without_a_plain_file_is_refused(tmp_path: Path) -> None:
@@ -62,14 +52,14 @@ def test_an_alias_without_a_plain_file_is_refused(tmp_path: Path) -> None:
 def test_a_table_replaces_the_file_of_the_folder_with_its_name(tmp_path: Path) -> None:
     gguf(tmp_path, "a.gguf")
     config = tables(tmp_path, f"models-dir = '{tmp_path}'\n[models.a]\nfile = '{gguf(tmp_path, 'b.gguf')}'\n")
-    assert [(model.name, model.place.name) for model in settings("--config", config).served] == [
+    assert [(model.name, model.place.name) for model in read("--config", config).served] == [
         ("a", "b.gguf"),
         ("b", "b.gguf"),
     ]
 
 
 def test_a_file_whose_path_has_an_equals_sign_is_a_file(tmp_path: Path) -> None:
-    assert names(settings("--model", gguf(tmp_path, "a=b.gguf"))) == ["a=b"]
+    assert names(read("--model", gguf(tmp_path, "a=b.gguf"))) == ["a=b"]
 
 
 def test_models_of_the_same_name_are_refused(tmp_path: Path) -> None:
@@ -86,10 +76,10 @@ def test_a_missing_file_is_refused_by_its_flag(tmp_path: Path) -> None:
 
 def test_a_variable_names_several_models_as_a_json_array(tmp_path: Path) -> None:
     small, large = gguf(tmp_path, "a.gguf"), gguf(tmp_path, "b,c.gguf")
-    several = read_settings(["serve"], {VARIABLE: json.dumps([f"small={small}", str(large)])})
+    several = read(**{VARIABLE: json.dumps([f"small={small}", str(large)])})
     assert [(model.name, model.place) for model in several.served] == [("b,c", large), ("small", small)]
-    assert names(read_settings(["serve"], {VARIABLE: f"x={small}"})) == ["x"]
-    assert names(read_settings(["serve", "--model", str(small)], {VARIABLE: '["x=missing.gguf"]'})) == ["a"]
+    assert names(read(**{VARIABLE: f"x={small}"})) == ["x"]
+    assert names(read("--model", small, **{VARIABLE: '["x=missing.gguf"]'})) == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -104,18 +94,16 @@ def test_a_variable_names_several_models_as_a_json_array(tmp_path: Path) -> None
     ],
 )
 def test_wrong_models_of_a_variable_are_refused_by_its_name(text: str, reason: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        read_settings(["serve"], {VARIABLE: text})
-    assert str(caught.value) == f"{VARIABLE}{reason}"
+    assert complaint(**{VARIABLE: text}) == f"{VARIABLE}{reason}"
 
 
 def test_a_folder_is_one_model_for_each_file_and_one_for_a_split_file(tmp_path: Path) -> None:
     for name in ("b.gguf", "a.gguf", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf", "mmproj-a.gguf", "notes.txt"):
         gguf(tmp_path, name)
-    read = settings("--models-dir", tmp_path)
-    assert names(read) == ["a", "b", "s"]
-    assert read.served[-1].place.name == "s-00001-of-00002.gguf"
-    assert read.on_demand
+    found = read("--models-dir", tmp_path)
+    assert names(found) == ["a", "b", "s"]
+    assert found.served[-1].place.name == "s-00001-of-00002.gguf"
+    assert found.on_demand
 
 
 def test_a_file_of_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
@@ -144,19 +132,19 @@ def test_a_table_has_settings_of_its_own_over_those_of_the_flags(tmp_path: Path)
         f"slots = 4\ncontext = 64\n[models.small]\nfile = '{file}'\nslots = 2\naliases = ['s', 'gpt']\n"
         f"keep-loaded = true\nidle-unload = 5.5\n[models.other]\nfile = '{file}'\n",
     )
-    read = settings("--config", config, "--threads", "3")
-    small, other = read.served
+    found = read("--config", config, "--threads", "3")
+    small, other = found.served
     assert (small.name, small.aliases) == ("small", ("s", "gpt"))
     assert (small.settings.keep_loaded, small.settings.idle_unload) == (True, 5.5)
-    assert [read.engine_config(model).slots for model in read.served] == [2, 4]
-    assert [read.engine_config(model).threads for model in read.served] == [3, 3]
-    assert (other.settings.keep_loaded, read.all_slots) == (False, 6)
+    assert [found.engine_config(model).slots for model in found.served] == [2, 4]
+    assert [found.engine_config(model).threads for model in found.served] == [3, 3]
+    assert (other.settings.keep_loaded, found.all_slots) == (False, 6)
 
 
 def test_a_flag_replaces_the_file_of_a_table(tmp_path: Path) -> None:
     config = tables(tmp_path, "[models.a]\nfile = 'missing.gguf'\nslots = 2\n")
     file = gguf(tmp_path, "a.gguf")
-    (model,) = settings("--config", config, "--model", f"a={file}").served
+    (model,) = read("--config", config, "--model", f"a={file}").served
     assert (model.place, model.settings.slots) == (file, 2)
 
 
@@ -193,4 +181,4 @@ def test_a_table_in_a_model_is_no_value(tmp_path: Path) -> None:
 
 
 def test_idleness_unloads_a_single_model_too(tmp_path: Path) -> None:
-    assert settings("--model", gguf(tmp_path, "a.gguf"), "--idle-unload", "60").on_demand
+    assert read("--model", gguf(tmp_path, "a.gguf"), "--idle-unload", "60").on_demand

@@ -5,20 +5,7 @@ from pathlib import Path
 import pytest
 
 from engine.hardware import ALL_LAYERS, Hardware, RopeScaling
-from gateway.cli import SettingsError, read_settings
-from gateway.settings import Settings
-
-
-def read(*flags: str) -> Settings:
-    return read_settings(["serve", *flags], {})
-
-
-def complaint(*flags: str) -> str:
-    with pytest.raises(SettingsError) as caught:
-        read(*flags)
-    text = str(caught.value)
-    assert "\n" not in text
-    return text
+from tests.gateway.settings.reading import complaint, read
 
 
 def test_without_flags_the_hardware_is_the_engines_default() -> None:
@@ -153,6 +140,6 @@ def test_the_file_may_have_lists(tmp_path: Path) -> None:
         "cpus = [0, '2-3']\ndevice = ['CUDA0', 'CUDA1']\ntensor-split = [3, 0.5]\ncpu-moe = true\n"
         r"override-tensor = ['a{1,2}=CPU', 'b=CPU']"
     )
-    hardware = read("--config", str(file)).hardware
+    hardware = read("--config", file).hardware
     assert (hardware.cpus, hardware.devices, hardware.tensor_split) == ((0, 2, 3), ("CUDA0", "CUDA1"), (3, 0.5))
     assert (hardware.override_tensor, hardware.cpu_moe) == ((("a{1,2}", "CPU"), ("b", "CPU")), ALL_LAYERS)
