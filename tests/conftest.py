@@ -11,6 +11,7 @@ import trustme
 from hypothesis import HealthCheck, settings
 
 from tests.backends import GPUS, TRIO_FIRST
+from tests.postgres import installed, serving_postgres
 from tests.prefork.forking import forked_processes
 from tests.program import Embedded, serving_embedded
 from tests.repeat import TIMES, further_cases, in_part, thorough
@@ -103,6 +104,13 @@ def anyio_backend(request: pytest.FixtureRequest) -> str:
     """Run on both backends, on asyncio only with `-m thorough`. Folders override it by `on_each_backend`."""
     name: str = request.param
     return name
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """A PostgreSQL server: one for all tests, because its start takes a second."""
+    with serving_postgres(installed()) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
+from uuid import uuid4
 
+import psycopg
 import pytest
 
 DEBIAN = Path("/usr/lib/postgresql")
@@ -43,14 +45,7 @@ def serving_postgres(programs: Path) -> Iterator[str]:
             str(programs / "initdb"),
             "-D",
             data,
-            "-A",
-            "trust",
-            "-U",
-            "postgres",
-            "-N",
-            "-E",
-            "UTF8",
-            "--locale=C",
+            *["-A", "trust", "-U", "postgres", "-N", "-E", "UTF8", "--locale=C"],
         ]
         subprocess.run(initdb, user=user, check=True, capture_output=True, cwd=folder)
         control = [str(programs / "pg_ctl"), "-D", data, "-w", "-l", f"{folder}/log"]
@@ -62,6 +57,16 @@ def serving_postgres(programs: Path) -> Iterator[str]:
             subprocess.run(
                 [*control, "-m", "immediate", "stop"], user=user, check=True, capture_output=True, cwd=folder
             )
+
+
+@contextmanager
+def new_database(server: str) -> Iterator[str]:
+    """Create a database on a server, and drop it at the end; yield its URL."""
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+        yield server.replace("/postgres?", f"/{name}?")
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
 def log_of(url: str) -> str:

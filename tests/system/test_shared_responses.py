@@ -10,7 +10,7 @@ import pytest
 from openai import OpenAI
 
 from gateway.apis.openai.shared_store.presence import LEASE
-from tests.postgres import installed, serving_postgres
+from tests.postgres import new_database
 from tests.program import Process, serving_program
 from tests.system.test_responses import ASKED, ON_AND_ON, TEMPLATE
 
@@ -22,16 +22,21 @@ GUARD = 4 * LEASE
 
 
 @pytest.fixture
-def gateways() -> Iterator[tuple[Gateway, Gateway]]:
-    with serving_postgres(installed()) as url:
-        flags = ("--responses-store", url, "--context", "16384", "--alias", "tiny", "--chat-template", str(TEMPLATE))
-        with (
-            serving_program(*flags) as (one, first),
-            serving_program(*flags) as (other, second),
-            client_of(first) as to_one,
-            client_of(second) as to_other,
-        ):
-            yield (one, to_one), (other, to_other)
+def url(postgres: str) -> Iterator[str]:
+    with new_database(postgres) as place:
+        yield place
+
+
+@pytest.fixture
+def gateways(url: str) -> Iterator[tuple[Gateway, Gateway]]:
+    flags = ("--responses-store", url, "--context", "16384", "--alias", "tiny", "--chat-template", str(TEMPLATE))
+    with (
+        serving_program(*flags) as (one, first),
+        serving_program(*flags) as (other, second),
+        client_of(first) as to_one,
+        client_of(second) as to_other,
+    ):
+        yield (one, to_one), (other, to_other)
 
 
 def client_of(port: int) -> OpenAI:

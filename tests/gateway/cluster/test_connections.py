@@ -1,7 +1,5 @@
 """Connections to PostgreSQL of the parts of a cluster, by which an operator sets `max_connections`."""
 
-from collections.abc import Iterator
-
 import anyio
 import psycopg
 import pytest
@@ -12,7 +10,6 @@ from gateway.cluster.serving import open_replica
 from gateway.serving.prefixes import HeldPrefixes
 from gateway.settings import Settings
 from tests.models import model_path
-from tests.postgres import installed, serving_postgres
 
 pytestmark = pytest.mark.anyio
 
@@ -23,16 +20,11 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    with serving_postgres(installed()) as place:
-        yield place
-
-
 def connections(url: str) -> int:
     """Return the number of connections of gateways."""
     with psycopg.connect(url) as own:
-        query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'llama-gateway'"
+        query = """SELECT count(*) FROM pg_stat_activity
+            WHERE application_name = 'llama-gateway' AND datname = current_database()"""
         (number,) = own.execute(query).fetchone() or (0,)
         return int(number)
 

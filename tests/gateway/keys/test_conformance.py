@@ -4,10 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from itertools import count
-from pathlib import Path
-from urllib.parse import quote
 
-import psycopg
 import pytest
 
 from gateway.keys.sql_store import SqlKeyStore
@@ -18,7 +15,7 @@ from gateway.storage.postgres import PostgresDatabase
 from tests.gateway.keys.conformance import CASES, Case, Open
 from tests.gateway.keys.crowd import edit_at_once
 from tests.gateway.keys.memory_store import MemoryKeyStore
-from tests.postgres import installed, serving_postgres
+from tests.repeat import every_case
 
 pytestmark = pytest.mark.anyio
 
@@ -53,37 +50,20 @@ async def test_the_store_in_memory(case: Case) -> None:
     await case(open_store)
 
 
+@every_case
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-async def test_the_store_in_sqlite(case: Case, tmp_path: Path) -> None:
-    async with stores_at(str(tmp_path / "keys.db")) as open_store:
+async def test_the_stores_in_databases(case: Case, store_place: str) -> None:
+    async with stores_at(store_place) as open_store:
         await case(open_store)
 
 
-async def test_the_store_in_postgresql() -> None:
-    """One test for all cases, because the start of a server takes a second."""
-    with serving_postgres(installed()) as url:
-        for number, case in enumerate(CASES):
-            async with stores_at(schema(url, f"case_{number}")) as open_store:
-                await case(open_store)
-        await many_processes_may_create_and_edit(schema(url, "crowd"))
-        await a_lost_connection_is_made_again(schema(url, "lost"))
-        await a_password_is_not_shown(url)
-
-
-def schema(url: str, name: str) -> str:
-    """Create a schema, and return the URL of a connection that uses it."""
-    with psycopg.connect(url) as connection:
-        connection.execute(f"CREATE SCHEMA {name}".encode())
-    return f"{url}&options={quote(f'-c search_path={name}')}"
-
-
-async def many_processes_may_create_and_edit(place: str) -> None:
-    async with stores_at(place) as open_store:
+async def test_many_connections_may_create_and_edit(store_place: str) -> None:
+    async with stores_at(store_place) as open_store:
         await edit_at_once(open_store)
 
 
-async def a_lost_connection_is_made_again(place: str) -> None:
-    database = PostgresDatabase(place)
+async def test_a_lost_connection_is_made_again(url: str) -> None:
+    database = PostgresDatabase(url)
     store = SqlKeyStore(database)
     await store.create()
     with pytest.raises(StorageError):
@@ -92,15 +72,9 @@ async def a_lost_connection_is_made_again(place: str) -> None:
     await store.close()
 
 
-async def a_password_is_not_shown(url: str) -> None:
+async def test_a_password_is_not_shown(url: str) -> None:
     place = url.replace("postgres@", "nobody-here:p%40ss-word@")
     with pytest.raises(StorageError) as caught:
         await SqlKeyStore(PostgresDatabase(place)).keys()
     assert "nobody-here" in str(caught.value)
     assert "word" not in str(caught.value)
-
-
-async def test_many_processes_may_create_and_edit_an_sqlite_file(tmp_path: Path) -> None:
-    async with stores_at(str(tmp_path / "keys.db")) as open_store:
-        await edit_at_once(open_store)
-    assert (tmp_path / "keys.db").stat().st_mode & 0o777 == 0o600

@@ -12,7 +12,6 @@ from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.records import RequestRecord
 from tests.gateway.limits.shared import benches
 from tests.gateway.limits.virtual import key_with, record_of
-from tests.postgres import installed, serving_postgres
 from tests.repeat import TIMES, thorough
 
 pytestmark = [pytest.mark.anyio, thorough]
@@ -46,32 +45,31 @@ async def begin_alike(limiters: Sequence[Limiter], record: RequestRecord, bound:
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
-async def test_random_requests_are_admitted_or_refused_alike() -> None:
+async def test_random_requests_are_admitted_or_refused_alike(url: str) -> None:
     draw = random.Random(17)
-    with serving_postgres(installed()) as url:
-        async with benches(url, 2, lease=LEASE) as shared:
-            memory, clock = MemoryLimiter(shared[0].clock), shared[0].clock
-            running: list[tuple[RequestRecord, list[Open]]] = []
-            refusals = 0
-            for _ in range(REQUESTS):
-                bench, key = draw.choice(shared), draw.choice(KEYS)
-                record = record_of(key)
-                opened = await begin_alike([memory, bench.limiter], record, draw.randrange(1, 4000))
-                refusals += not opened
-                if opened:
-                    exact = draw.randrange(1, 4000)
-                    for _, correct in opened:
-                        correct(exact)
-                    running.append((record, opened))
-                while running and draw.random() < 0.5:
-                    record, opened = running.pop(draw.randrange(len(running)))
-                    record.prompt_tokens = draw.randrange(5000)
-                    for context, _ in opened:
-                        await context.__aexit__(None, None, None)
-                for one in shared:
-                    await one.settled()
-                clock.advance(round(8 * draw.expovariate(1 / 20)) / 8)  # exact on both clocks
-            assert refusals > REQUESTS // 20
-            for _, opened in running:
+    async with benches(url, 2, lease=LEASE) as shared:
+        memory, clock = MemoryLimiter(shared[0].clock), shared[0].clock
+        running: list[tuple[RequestRecord, list[Open]]] = []
+        refusals = 0
+        for _ in range(REQUESTS):
+            bench, key = draw.choice(shared), draw.choice(KEYS)
+            record = record_of(key)
+            opened = await begin_alike([memory, bench.limiter], record, draw.randrange(1, 4000))
+            refusals += not opened
+            if opened:
+                exact = draw.randrange(1, 4000)
+                for _, correct in opened:
+                    correct(exact)
+                running.append((record, opened))
+            while running and draw.random() < 0.5:
+                record, opened = running.pop(draw.randrange(len(running)))
+                record.prompt_tokens = draw.randrange(5000)
                 for context, _ in opened:
                     await context.__aexit__(None, None, None)
+            for one in shared:
+                await one.settled()
+            clock.advance(round(8 * draw.expovariate(1 / 20)) / 8)  # exact on both clocks
+        assert refusals > REQUESTS // 20
+        for _, opened in running:
+            for context, _ in opened:
+                await context.__aexit__(None, None, None)
