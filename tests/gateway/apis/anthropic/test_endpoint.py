@@ -11,6 +11,7 @@ from engine import Busy, EngineFault, Finished, FinishReason, RequestError, Text
 from gateway.apis.anthropic.messages import endpoint
 from gateway.apis.anthropic.signature import sign
 from gateway.keys.ring import KeyRing
+from gateway.middleware.streams import silence
 from gateway.middleware.streams.sse import EventStream
 from tests.gateway.apis.openai.chat.test_endpoint import CALL, engine_of, says
 from tests.gateway.application import app_of, app_with_keys, gateway_of
@@ -204,6 +205,7 @@ async def test_pings_are_sent_while_the_prompt_is_queued_or_computed(
     def script(generation: FakeGeneration) -> None:
         generation.has_started = not queued
 
+    monkeypatch.setattr(silence, "TICK", 0.01)
     monkeypatch.setattr(endpoint, "EventStream", partial(EventStream, keep_alive=0.01))
     engine = engine_of(script)
     gateway = gateway_of(engine)

@@ -139,6 +139,12 @@ async def test_the_head_waits_for_the_first_events() -> None:
     assert reader.bodies == [b"data: 1\n\n", b"data: [DONE]\n\n"]
 
 
+@pytest.fixture
+def _quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(silence, "TICK", 0.01)
+
+
+@pytest.mark.usefixtures("_quick_looks")
 async def test_keep_alive_comments_fill_silence() -> None:
     reader = Reader()
     release = anyio.Event()
@@ -160,6 +166,7 @@ async def test_keep_alive_comments_fill_silence() -> None:
     assert not reader.silences._known, "those of streams that have ended are forgotten"
 
 
+@pytest.mark.usefixtures("_quick_looks")
 async def test_comments_have_the_status_of_the_source() -> None:
     reader, release, statuses = Reader(), anyio.Event(), ["", "queued, position 12", "queued, position 3"]
 
