@@ -7,6 +7,13 @@ from tests.repeat import thorough
 TRIO_FIRST = ("trio", pytest.param("asyncio", marks=thorough))
 """Trio, and asyncio only with `-m thorough`: for tests whose code waits by other code, which is tested on both."""
 
+ON_TRIO = pytest.mark.parametrize("anyio_backend", ["trio"])
+ON_ASYNCIO = pytest.mark.parametrize("anyio_backend", ["asyncio"])
+"""For tests of what runs in Ray, too, which runs asyncio."""
+VIRTUAL_CLOCK = "virtual-clock"
+ON_VIRTUAL_CLOCK = pytest.mark.parametrize("anyio_backend", [VIRTUAL_CLOCK], indirect=True)
+"""Trio, on a clock that jumps to the next deadline as soon as every task waits."""
+
 GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
 """Variables that list the GPUs of a process. Without any, llama.cpp computes on the CPU."""
 

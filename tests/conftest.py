@@ -5,12 +5,14 @@ import os
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio.testing
 import trustme
 from hypothesis import HealthCheck, settings
 
-from tests.backends import GPUS, TRIO_FIRST
+from tests.backends import GPUS, TRIO_FIRST, VIRTUAL_CLOCK
 from tests.postgres import installed, serving_postgres
 from tests.prefork.forking import forked_processes
 from tests.program import Embedded, serving_embedded
@@ -100,10 +102,10 @@ def _forked_processes() -> Iterator[None]:
 
 
 @pytest.fixture(params=TRIO_FIRST)
-def anyio_backend(request: pytest.FixtureRequest) -> str:
+def anyio_backend(request: pytest.FixtureRequest) -> str | tuple[str, dict[str, Any]]:
     """Run on both backends, on asyncio only with `-m thorough`. Folders override it by `on_each_backend`."""
     name: str = request.param
-    return name
+    return ("trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}) if name == VIRTUAL_CLOCK else name
 
 
 @pytest.fixture(scope="session")

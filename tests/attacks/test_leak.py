@@ -6,6 +6,7 @@ from threading import Thread
 import anyio
 import pytest
 
+from tests.backends import ON_ASYNCIO
 from tests.failures.processes import needs_proc, resident_bytes
 from tests.gateway.server.sockets import Client, get
 from tests.program import serving_program
@@ -75,7 +76,7 @@ def gateway() -> Iterator[tuple[int, int]]:
         yield port, process.pid
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@ON_ASYNCIO
 async def test_the_gateway_does_not_grow(gateway: tuple[int, int]) -> None:
     port, pid = gateway
     await visit_all(port, ROUNDS)

@@ -6,7 +6,7 @@ from contextlib import closing
 import anyio
 import pytest
 
-from tests.backends import TRIO_FIRST
+from tests.backends import ON_ASYNCIO, TRIO_FIRST
 from tests.gateway.metrics.scraped import scrape
 from tests.gateway.server.sockets import Client, get
 from tests.program import GUARD, serving_embedded
@@ -29,7 +29,7 @@ async def ask(port: int, request: bytes) -> bytes:
         return answer.body
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@ON_ASYNCIO
 @pytest.mark.parametrize("backend", TRIO_FIRST)
 async def test_the_program_answers_cancels_and_stops_while_its_log_is_not_read(backend: str) -> None:
     with serving_embedded("--log-level", "debug", "--slots", "1", "--async-backend", backend) as served:

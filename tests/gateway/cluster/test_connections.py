@@ -9,15 +9,10 @@ from gateway.cluster.ingress.opening import open_ingress
 from gateway.cluster.serving import open_replica
 from gateway.serving.prefixes import HeldPrefixes
 from gateway.settings import Settings
+from tests.backends import ON_ASYNCIO
 from tests.models import model_path
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Ray runs asyncio."""
-    return "asyncio"
+pytestmark = [pytest.mark.anyio, ON_ASYNCIO]
 
 
 def connections(url: str) -> int:

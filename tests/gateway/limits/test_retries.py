@@ -7,11 +7,11 @@ import anyio
 import httpx
 import openai
 import pytest
-import trio.testing
 from openai import AsyncOpenAI, OpenAI
 from starlette.types import ASGIApp
 
 from gateway.keys.key import Key
+from tests.backends import ON_VIRTUAL_CLOCK
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.limits.limited import Limited, limited_by
 from tests.gateway.limits.virtual import VirtualClock, key_with
@@ -86,15 +86,9 @@ def test_the_client_does_not_retry_a_request_that_is_wrong(
     assert caught.value.response.headers["x-should-retry"] == "false"
 
 
+@pytest.mark.anyio
+@ON_VIRTUAL_CLOCK
 class TestAsynchronous:
-    """The asynchronous client, on a clock that jumps to the next deadline as soon as every task waits."""
-
-    pytestmark = pytest.mark.anyio
-
-    @pytest.fixture
-    def anyio_backend(self) -> tuple[str, dict[str, Any]]:
-        return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
-
     async def ask(self, limited: Limited, count: int) -> list[str]:
         http: Any = httpx.AsyncClient(transport=httpx.ASGITransport(limited.app))
         async with http, AsyncOpenAI(base_url="http://x/v1", api_key="none", http_client=http) as client:

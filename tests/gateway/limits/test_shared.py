@@ -18,6 +18,7 @@ from gateway.middleware.errors import RefusedError
 from gateway.storage.database import Batches, Call, Rows, StorageError
 from gateway.storage.postgres import PostgresDatabase
 from gateway.stores import open_limiter
+from tests.backends import ON_TRIO
 from tests.gateway.application import settings_for
 from tests.gateway.limits import killed_gateway
 from tests.gateway.limits.conformance import CASES, DAY, Case, left_per_minute
@@ -316,7 +317,7 @@ AUDIT = """CREATE TABLE audit (id TEXT PRIMARY KEY, charge BIGINT);
 
 
 @thorough
-@pytest.mark.parametrize("anyio_backend", ["trio"])
+@ON_TRIO
 async def test_totals_are_exact_when_one_of_two_processes_is_killed(url: str) -> None:
     async with benches(url):
         pass

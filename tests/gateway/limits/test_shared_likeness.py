@@ -10,6 +10,7 @@ from gateway.limits.limiter import Correct, Limiter
 from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.records import RequestRecord
+from tests.backends import ON_TRIO
 from tests.gateway.limits.shared import benches
 from tests.gateway.limits.virtual import key_with, record_of
 from tests.repeat import TIMES, thorough
@@ -44,7 +45,7 @@ async def begin_alike(limiters: Sequence[Limiter], record: RequestRecord, bound:
     return opened
 
 
-@pytest.mark.parametrize("anyio_backend", ["trio"])
+@ON_TRIO
 async def test_random_requests_are_admitted_or_refused_alike(url: str) -> None:
     draw = random.Random(17)
     async with benches(url, 2, lease=LEASE) as shared:

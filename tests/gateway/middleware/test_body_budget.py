@@ -4,14 +4,12 @@ import sys
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
 from unittest import mock
 
 import anyio
 import anyio.lowlevel
 import orjson
 import pytest
-import trio.testing
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.apis.endpoint import AnyEndpoint
@@ -22,6 +20,7 @@ from gateway.middleware.limits import RequestLimits
 from gateway.middleware.request_scope import RequestScope
 from gateway.preparation.preparer import InlinePreparer
 from gateway.server.limits import ServerLimits
+from tests.backends import ON_VIRTUAL_CLOCK
 from tests.gateway.application import NAME, app_of
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.chat import templates
@@ -253,32 +252,26 @@ async def test_a_wait_for_memory_is_a_503_and_no_408() -> None:
         assert (await first.answer()).status == 200
 
 
-class TestTime:
-    """On a clock that jumps to the next deadline as soon as every task waits."""
+@ON_VIRTUAL_CLOCK
+async def test_the_wait_for_memory_does_not_count_as_the_clients_time() -> None:
+    """The last byte comes when the body's time has passed, most of it in the queue."""
+    limits = RequestLimits(body_timeout=60)
+    budget = BodyBudget(limit=LARGE)
+    holder, waiting = Body(budget), Body(budget)
+    await holder.grow(FREE + LARGE)
+    begun = anyio.current_time()
+    parts = iter([(0, b"x" * (FREE + LARGE - 1)), (45, b"x")])
 
-    @pytest.fixture
-    def anyio_backend(self) -> tuple[str, dict[str, Any]]:
-        return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+    async def receive() -> Message:
+        pause, part = next(parts)
+        await anyio.sleep(pause)
+        return {"type": "http.request", "body": part, "more_body": len(part) > 1}
 
-    async def test_the_wait_for_memory_does_not_count_as_the_clients_time(self) -> None:
-        """The last byte comes when the body's time has passed, most of it in the queue."""
-        limits = RequestLimits(body_timeout=60)
-        budget = BodyBudget(limit=LARGE)
-        holder, waiting = Body(budget), Body(budget)
-        await holder.grow(FREE + LARGE)
-        begun = anyio.current_time()
-        parts = iter([(0, b"x" * (FREE + LARGE - 1)), (45, b"x")])
-
-        async def receive() -> Message:
-            pause, part = next(parts)
-            await anyio.sleep(pause)
-            return {"type": "http.request", "body": part, "more_body": len(part) > 1}
-
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(read_body, [], receive, waiting, limits)
-            await anyio.sleep(45)
-            holder.release()
-        assert (len(waiting.data), anyio.current_time() - begun) == (FREE + LARGE, 90)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(read_body, [], receive, waiting, limits)
+        await anyio.sleep(45)
+        holder.release()
+    assert (len(waiting.data), anyio.current_time() - begun) == (FREE + LARGE, 90)
 
 
 async def test_a_client_that_leaves_in_the_queue_takes_no_memory() -> None:

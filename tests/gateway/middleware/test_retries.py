@@ -9,21 +9,15 @@ import anyio
 import httpx
 import openai
 import pytest
-import trio.testing
 from openai import AsyncOpenAI
 from typing_extensions import override
 
 from engine import Busy, EngineError, GenerationRequest, RequestSummary, Unavailable
+from tests.backends import ON_VIRTUAL_CLOCK
 from tests.gateway.application import app_of
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> tuple[str, dict[str, Any]]:
-    """Trio with a clock that jumps to the next deadline as soon as every task waits."""
-    return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
+pytestmark = [pytest.mark.anyio, ON_VIRTUAL_CLOCK]
 
 
 class BusyFor(FakeEngine):

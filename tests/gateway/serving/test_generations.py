@@ -6,7 +6,6 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 import pytest
-import trio.testing
 
 from engine import (
     Alternative,
@@ -28,6 +27,7 @@ from gateway.serving.generations import Generations, GenerationTerms
 from gateway.serving.prefixes import PromptLabels
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
+from tests.backends import ON_VIRTUAL_CLOCK
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
@@ -274,19 +274,13 @@ async def test_the_queue_timeout_does_not_affect_a_started_request(name: str) ->
     assert generation.left is None
 
 
-class TestDeadline:
-    """On a clock that jumps to the next deadline as soon as every task waits."""
-
-    @pytest.fixture
-    def anyio_backend(self) -> tuple[str, dict[str, Any]]:
-        return "trio", {"clock": trio.testing.MockClock(autojump_threshold=0)}
-
-    @pytest.mark.parametrize("name", BODIES)
-    async def test_the_total_deadline_is_a_504(self, name: str) -> None:
-        engine = FakeEngine(say_nothing)
-        call = await call_of(engine, name, request_timeout=1).run()
-        assert (call.status, call.json["error"]["code"]) == (504, "deadline_exceeded")
-        assert engine.generations[0].left == "the request's deadline passed"
+@ON_VIRTUAL_CLOCK
+@pytest.mark.parametrize("name", BODIES)
+async def test_the_total_deadline_is_a_504(name: str) -> None:
+    engine = FakeEngine(say_nothing)
+    call = await call_of(engine, name, request_timeout=1).run()
+    assert (call.status, call.json["error"]["code"]) == (504, "deadline_exceeded")
+    assert engine.generations[0].left == "the request's deadline passed"
 
 
 async def test_client_patience_reaches_the_engine() -> None:

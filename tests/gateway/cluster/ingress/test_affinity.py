@@ -18,6 +18,7 @@ from gateway.cluster.ingress.reading import PromptReader
 from gateway.cluster.ingress.replicas import ReplicaLostError
 from gateway.cluster.request import Placement
 from gateway.routing.report import HeldBlocks
+from tests.backends import ON_ASYNCIO
 from tests.gateway.application import NAME, settings_for
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.cluster.ingress.fakes import FakeReplicas, answering, failing
@@ -134,7 +135,7 @@ async def test_a_request_that_another_replica_has_taken_counts_there() -> None:
     assert {placed(router).replica for _ in range(20)} == {other}
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])  # Ray runs it
+@ON_ASYNCIO  # Ray runs it
 async def test_the_ingress_sends_the_next_turn_to_the_same_replica_and_a_replay_to_another() -> None:
     replicas = replicas_of(*"abcd")
     replicas.holding["d"].update({1})
@@ -154,7 +155,7 @@ async def test_the_ingress_sends_the_next_turn_to_the_same_replica_and_a_replay_
     assert {*turns, lost} == {lost} != {again}
 
 
-@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+@ON_ASYNCIO
 async def test_a_request_without_a_valid_key_is_refused_before_its_body_is_read() -> None:
     replicas = replicas_of("a")
     async with open_ingress(settings_for(api_key=(KEY,)), {NAME: replicas}, b"") as app:

@@ -19,11 +19,12 @@ from gateway.cluster.ingress.placing import Anywhere
 from gateway.cluster.ingress.reading import PromptReader
 from gateway.cluster.ingress.replicas import ReplicaLostError
 from gateway.cluster.request import Messages
+from tests.backends import ON_ASYNCIO
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.cluster.ingress.fakes import Answer, FakeForwarded, FakeReplicas, answering, body, failing, head
 from tests.models import model_path
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, ON_ASYNCIO]
 
 LOST = ReplicaLostError("ActorDiedError")
 EVENTS = "text/event-stream; charset=utf-8"
@@ -31,12 +32,6 @@ CHAT = "/v1/chat/completions"
 PAGE = "https://example.org"
 IDS = {"a": b"null", "b": b'"b"', "c": b'"c"', "d": b"null"}
 """JSON of the first and last id in the list of each model, whose key may not use all of them."""
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Ray runs asyncio."""
-    return "asyncio"
 
 
 def ingress(*more: str, **models: FakeReplicas) -> ASGIApp:

@@ -27,13 +27,14 @@ from gateway.middleware.errors import RefusedError
 from gateway.storage.database import Execute, StorageError, Work
 from gateway.storage.postgres import PostgresDatabase
 from gateway.stores import OpenStores
+from tests.backends import ON_TRIO
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.apis.openai.stores.bench import OWNER, SharedBench, created, found, ids, item, items, response
 from tests.gateway.application import gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, ON_TRIO]  # for which psycopg has no connection of its own
 
 T = TypeVar("T")
 BOUNDS = Bounds(100, 10**7, 10**6)
@@ -65,12 +66,6 @@ class Flaky(PostgresDatabase):
             self.lost -= 1
             raise StorageError("the connection was lost")
         return result
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Run on Trio, for which psycopg has no connection of its own."""
-    return "trio"
 
 
 @pytest.fixture(autouse=True)

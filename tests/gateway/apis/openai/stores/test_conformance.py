@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.apis.openai.responses.store.pages import Page
+from tests.backends import ON_TRIO
 from tests.gateway.apis.openai.stores import conversation_cases, response_cases
 from tests.gateway.apis.openai.stores.bench import Bench, MemoryBench, SharedBench
 from tests.gateway.apis.openai.stores.conversation_cases import Step, every_page_is_that_of_a_list
@@ -33,7 +34,7 @@ async def test_the_stores_in_memory(case: Callable[[Bench], Awaitable[None]]) ->
 
 
 @thorough
-@pytest.mark.parametrize("anyio_backend", ["trio"])
+@ON_TRIO
 async def test_the_stores_in_postgresql(url: str) -> None:
     for case in CASES:
         bench = SharedBench(url)

@@ -17,23 +17,18 @@ from gateway.middleware.caller import NO_CREDENTIALS, Caller, with_caller
 from gateway.routing.blocks import Blocks
 from gateway.serving.prefixes import blocks_of
 from gateway.stores import OpenStores
+from tests.backends import ON_ASYNCIO
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.apis.openai.stores.bench import SharedBench
 from tests.gateway.application import NAME, gateway_of, settings_for
 from tests.gateway.asgi import get, post
 from tests.gateway.fake_engine import FakeEngine
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, ON_ASYNCIO]
 
 BOUNDS = Bounds(100, 10**7, 10**6)
 SECRET = b"sixteen letters.."
 TEXT = "Once upon a time. " * 50
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Ray runs asyncio."""
-    return "asyncio"
 
 
 class Ingress:

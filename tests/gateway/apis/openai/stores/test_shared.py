@@ -22,6 +22,7 @@ from gateway.app import Equipment, Gateway
 from gateway.middleware.errors import RefusedError
 from gateway.storage.postgres import PostgresDatabase
 from gateway.stores import OpenStores
+from tests.backends import ON_TRIO
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
 from tests.gateway.apis.openai.stores.bench import OWNER, SharedBench, created, ids, item, items, response
 from tests.gateway.application import gateway_of
@@ -29,7 +30,7 @@ from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine, say_nothing
 from tests.postgres import log_of
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, ON_TRIO]  # for which psycopg has no connection of its own
 
 BOUNDS = Bounds(100, 10**7, 10**6)
 CONVERSATIONS = "/v1/conversations"
@@ -40,12 +41,6 @@ DIE = "UPDATE stored_gateways SET expires_at = now() - interval '1 second'"
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "POLL_INTERVAL", 0.01)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """Run on Trio, for which psycopg has no connection of its own."""
-    return "trio"
 
 
 @dataclass(frozen=True)
