@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.chat.deltas import Delta
+from gateway.chat.deltas import ContentDelta, Delta
 
 BAR = "\uff5c"
 
@@ -25,3 +25,8 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.family}: {self.name}"
+
+
+def words(family: str, name: str, text: str) -> Case:
+    """Return a text that has neither calls nor thoughts."""
+    return Case(family, name, text, [ContentDelta(text)])

@@ -1,7 +1,7 @@
 """Texts in every family's markup, and their deltas."""
 
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
-from tests.gateway.chat.formats.case import Case, wide
+from tests.gateway.chat.formats.case import Case, wide, words
 from tests.gateway.chat.formats.harmony_cases import HARMONY_CASES
 from tests.gateway.chat.formats.newer_cases import NEWER_CASES, NEWER_TEMPLATES
 from tests.gateway.chat.formats.parsing import call, weather
@@ -34,7 +34,7 @@ _TYPED_CALL = '<|tool▁call▁begin|>function<|tool▁sep|>get_weather\n```json
 
 CASES = [
     *HARMONY_CASES,
-    Case("hermes", "an answer", " It rains.\n\nBye.\n", [ContentDelta(" It rains.\n\nBye.\n")]),
+    words("hermes", "an answer", " It rains.\n\nBye.\n"),
     Case("hermes", "a call", _HERMES_CALL, weather()),
     Case(
         "hermes",
@@ -69,7 +69,7 @@ CASES = [
     ),
     Case("hermes", "thoughts without an end", "<think>Hm.\n", [ReasoningDelta("Hm.")]),
     Case("hermes", "no thoughts", "<think>\n\n</think>\n\nYes.", [ContentDelta("Yes.")]),
-    Case("hermes", "a tag named later", "The <think> tag.", [ContentDelta("The <think> tag.")]),
+    words("hermes", "a tag named later", "The <think> tag."),
     Case(
         "hermes",
         "the name last, other members, no space",
@@ -84,12 +84,7 @@ CASES = [
         weather(),
     ),
     *(
-        Case(
-            "hermes",
-            f"no call: {text}",
-            f"<tool_call>{text}</tool_call>",
-            [ContentDelta(f"<tool_call>{text}</tool_call>")],
-        )
+        words("hermes", f"no call: {text}", f"<tool_call>{text}</tool_call>")
         for text in (
             '{"arguments": {}}',
             "{ }",
@@ -117,18 +112,8 @@ CASES = [
         '<tool_call>{"name": "get_weather", "arguments": {"city": "a\nb\\d\\\'\\u12x"}}</tool_call>',
         call(0, "get_weather", '{"city": "a\\nb\\\\d\'\\\\u12x"}'),
     ),
-    Case(
-        "hermes",
-        "another tool",
-        'See <tool_call>\n{"name": "delete", "arguments": {}}\n</tool_call> there',
-        [ContentDelta('See <tool_call>\n{"name": "delete", "arguments": {}}\n</tool_call> there')],
-    ),
-    Case(
-        "hermes",
-        "no JSON",
-        "<tool_call>\nget_weather(Oslo)\n</tool_call>\n",
-        [ContentDelta("<tool_call>\nget_weather(Oslo)\n</tool_call>\n")],
-    ),
+    words("hermes", "another tool", 'See <tool_call>\n{"name": "delete", "arguments": {}}\n</tool_call> there'),
+    words("hermes", "no JSON", "<tool_call>\nget_weather(Oslo)\n</tool_call>\n"),
     Case(
         "hermes",
         "a call behind one that is none",
@@ -162,16 +147,11 @@ CASES = [
         )
         for shown, cut in (('"a', "\\"), ('"a', "\\u00"), ("", "tru"))
     ),
-    Case(
-        "hermes",
-        "cut short before it begins",
-        '<tool_call>{"name": "get_w',
-        [ContentDelta('<tool_call>{"name": "get_w')],
-    ),
+    words("hermes", "cut short before it begins", '<tool_call>{"name": "get_w'),
     Case("hermes", "cut short in its end", f"{_HERMES_CALL[:-3]}", weather()),
     Case("hermes", "no end", f"{_HERMES_CALL[:-12]}Bye.", [*weather(), ContentDelta("Bye.")]),
     Case("plain", "a call", _HERMES_CALL, weather()),
-    Case("plain", "no thoughts", "<think>\nHm.\n</think>", [ContentDelta("<think>\nHm.\n</think>")]),
+    words("plain", "no thoughts", "<think>\nHm.\n</think>"),
     Case("qwen-coder", "a call", f"I look.\n{_CODER_CALL}", [ContentDelta("I look."), *weather()]),
     Case("qwen-coder", "calls", f"{_CODER_CALL}\n{_CODER_CALL}", [*weather(0), *weather(1)]),
     Case("qwen-coder", "no arguments", "<tool_call>\n<function=now>\n</function>\n</tool_call>", call(0, "now", "{}")),
@@ -199,7 +179,7 @@ CASES = [
         [*call(0, "get_weather", '{"city": "Oslo"'), ContentDelta("oops</function>")],
     ),
     Case("qwen-coder", "cut short", _CODER_CALL.partition("lo\n")[0], call(0, "get_weather", '{"city": "Os')),
-    Case("qwen-coder", "another tool", "<function=rm>\n</function>", [ContentDelta("<function=rm>\n</function>")]),
+    words("qwen-coder", "another tool", "<function=rm>\n</function>"),
     Case(
         "glm",
         "a call",
@@ -215,7 +195,7 @@ CASES = [
         '<arg_value>5</arg_value>\n<arg_key>tags</arg_key>\n<arg_value>["a"]</arg_value>\n</tool_call>',
         call(0, "get_weather", '{"city": "\\n5\\n", "days": 5, "tags": ["a"]}'),
     ),
-    Case("glm", "another tool", "<tool_call>rm\n</tool_call>", [ContentDelta("<tool_call>rm\n</tool_call>")]),
+    words("glm", "another tool", "<tool_call>rm\n</tool_call>"),
     Case("llama", "a call", '{"name": "get_weather", "parameters": {"city": "Oslo"}}', weather()),
     Case(
         "llama",
@@ -230,10 +210,10 @@ CASES = [
         [ContentDelta("I look."), *weather()],
     ),
     Case("llama", "Python", '<|python_tag|>get_weather.call(city="Oslo")', weather()),
-    Case("llama", "code", "<|python_tag|>print(1)", [ContentDelta("<|python_tag|>print(1)")]),
-    Case("llama", "an answer in JSON", '{"name": "Ann", "age": 3}', [ContentDelta('{"name": "Ann", "age": 3}')]),
-    Case("llama", "a list", "[1, 2]", [ContentDelta("[1, 2]")]),
-    Case("llama", "JSON behind words", 'So: {"name": "now"}', [ContentDelta('So: {"name": "now"}')]),
+    words("llama", "code", "<|python_tag|>print(1)"),
+    words("llama", "an answer in JSON", '{"name": "Ann", "age": 3}'),
+    words("llama", "a list", "[1, 2]"),
+    words("llama", "JSON behind words", 'So: {"name": "now"}'),
     Case(
         "llama",
         "words behind a call",
@@ -249,7 +229,7 @@ CASES = [
             *call(1, "now", "{}"),
         ],
     ),
-    Case("llama-pythonic", "another tool", "[rm(path='/')]", [ContentDelta("[rm(path='/')]")]),
+    words("llama-pythonic", "another tool", "[rm(path='/')]"),
     Case(
         "llama-pythonic",
         "broken",
@@ -263,7 +243,7 @@ CASES = [
         [ReasoningDelta("Hm."), ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
     ),
     Case("mistral", "no mark of arguments", '[TOOL_CALLS]get_weather{"city": "Oslo"}', weather()),
-    Case("mistral", "another tool", "[TOOL_CALLS]rm[ARGS]{}", [ContentDelta("[TOOL_CALLS]rm[ARGS]{}")]),
+    words("mistral", "another tool", "[TOOL_CALLS]rm[ARGS]{}"),
     Case(
         "mistral-listed",
         "calls",
@@ -294,12 +274,7 @@ CASES = [
         True,
     ),
     Case("deepseek-typed", "no frame around the call", wide(_TYPED_CALL), weather()),
-    Case(
-        "deepseek",
-        "another tool",
-        wide("<|tool▁calls▁begin|><|tool▁call▁begin|>rm<|tool▁sep|>{}<|tool▁call▁end|>"),
-        [ContentDelta(wide("<|tool▁calls▁begin|><|tool▁call▁begin|>rm<|tool▁sep|>{}<|tool▁call▁end|>"))],
-    ),
+    words("deepseek", "another tool", wide("<|tool▁calls▁begin|><|tool▁call▁begin|>rm<|tool▁sep|>{}<|tool▁call▁end|>")),
     Case(
         "gemma-4",
         "backslashes",
@@ -312,8 +287,8 @@ CASES = [
         '[get_weather("Oslo")]',
         [*call(0, "get_weather", "{"), ContentDelta('"Oslo")]')],
     ),
-    Case("glm", "words after a name", "<tool_call>now is it", [ContentDelta("<tool_call>now is it")]),
-    Case("glm", "cut short before it begins", "<tool_call>now", [ContentDelta("<tool_call>now")]),
+    words("glm", "words after a name", "<tool_call>now is it"),
+    words("glm", "cut short before it begins", "<tool_call>now"),
     Case(
         "llama-pythonic",
         "codes of characters",
@@ -332,12 +307,7 @@ CASES = [
             *call(1, "now", "{}"),
         ],
     ),
-    Case(
-        "gemma-4",
-        "another tool",
-        "<|tool_call>call:rm{}<tool_call|>",
-        [ContentDelta("<|tool_call>call:rm{}<tool_call|>")],
-    ),
+    words("gemma-4", "another tool", "<|tool_call>call:rm{}<tool_call|>"),
     Case(
         "function-gemma",
         "a call",
@@ -357,7 +327,7 @@ CASES = [
         [ContentDelta("I look."), *weather()],
     ),
     Case("gemma-3", "calls", "```tool_code\nnow()\nnow()\n```", [*call(0, "now", "{}"), *call(1, "now", "{}")]),
-    Case("gemma-3", "other code", "```tool_code\nprint(1)\n```", [ContentDelta("```tool_code\nprint(1)\n```")]),
+    words("gemma-3", "other code", "```tool_code\nprint(1)\n```"),
     Case(
         "gemma-3",
         "cut short in a name",

@@ -1,7 +1,7 @@
 """Texts of gpt-oss, and their deltas."""
 
 from gateway.chat.deltas import ContentDelta, ReasoningDelta
-from tests.gateway.chat.formats.case import Case
+from tests.gateway.chat.formats.case import Case, words
 from tests.gateway.chat.formats.parsing import call, weather
 
 _CHANNEL_CALL = '<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Oslo"}<|call|>'
@@ -33,14 +33,9 @@ HARMONY_CASES = [
         ' to=functions.get_weather<|channel|>commentary json<|message|>{"city": "Oslo"}',
         weather(),
     ),
-    Case("harmony", "an answer like a role", " to=functions.\nYes.", [ContentDelta(" to=functions.\nYes.")]),
-    Case(
-        "harmony",
-        "another tool",
-        "<|channel|>commentary to=functions.rm<|message|>{}<|call|>",
-        [ContentDelta("<|channel|>commentary to=functions.rm<|message|>{}<|call|>")],
-    ),
-    Case("harmony", "no header", "Yes.", [ContentDelta("Yes.")]),
+    words("harmony", "an answer like a role", " to=functions.\nYes."),
+    words("harmony", "another tool", "<|channel|>commentary to=functions.rm<|message|>{}<|call|>"),
+    words("harmony", "no header", "Yes."),
     Case("harmony", "a header cut short", "<|channel|>fin", []),
     Case("harmony", "the header of a call cut short", _CHANNEL_CALL[: _CHANNEL_CALL.index("ssage|>")], []),
     Case(
@@ -62,12 +57,7 @@ HARMONY_CASES = [
         _CHANNEL_CALL.replace("}", ", days}"),
         [*call(0, "get_weather", '{"city": "Oslo", '), ContentDelta("days}<|call|>")],
     ),
-    Case(
-        "harmony",
-        "arguments that are no object",
-        _CHANNEL_CALL.replace('{"city": "Oslo"}', "Oslo"),
-        [ContentDelta(_CHANNEL_CALL.replace('{"city": "Oslo"}', "Oslo"))],
-    ),
+    words("harmony", "arguments that are no object", _CHANNEL_CALL.replace('{"city": "Oslo"}', "Oslo")),
     Case(
         "harmony",
         "messages in a row",

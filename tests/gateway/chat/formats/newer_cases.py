@@ -1,7 +1,7 @@
 """Texts in the markup of the newest families: tags around each argument, and sections of calls."""
 
 from gateway.chat.deltas import ContentDelta, ReasoningDelta
-from tests.gateway.chat.formats.case import Case, wide
+from tests.gateway.chat.formats.case import Case, wide, words
 from tests.gateway.chat.formats.parsing import call, weather
 
 _DSML = "{% set dsml_token = '" + wide("|DSML|") + "' %}{{ '<' + dsml_token + '"
@@ -77,12 +77,7 @@ NEWER_CASES = [
         call(0, "get_weather", '{"city": "5", "days": 5, "tags": ["a"], "x": "5", "y": {"a": [1]}}'),
     ),
     Case("dsml-functions", "no end of the block", _dsml(*_DSML_CALL).rpartition("\n")[0], weather()),
-    Case(
-        "dsml-functions",
-        "another tool",
-        _dsml('<~invoke name="rm">', "</~invoke>"),
-        [ContentDelta(_dsml('<~invoke name="rm">', "</~invoke>"))],
-    ),
+    words("dsml-functions", "another tool", _dsml('<~invoke name="rm">', "</~invoke>")),
     Case("dsml", "a call", _dsml(*_DSML_CALL).replace("function_calls", "tool_calls"), weather()),
     Case(
         "minimax",
@@ -108,7 +103,7 @@ NEWER_CASES = [
             '"tags": ["a", {"b": null}]}',
         ),
     ),
-    Case("minimax", "an invocation in prose", 'An <invoke name="x"> tag.', [ContentDelta('An <invoke name="x"> tag.')]),
+    words("minimax", "an invocation in prose", 'An <invoke name="x"> tag.'),
     Case("minimax", "cut short", _minimax(_INVOKE).partition("lo<")[0], call(0, "get_weather", '{"city": "Os')),
     Case(
         "seed",
@@ -147,12 +142,7 @@ NEWER_CASES = [
         _kimi(_KIMI_CALL.replace("Oslo", "<|tool_call_end|><|tool_call_begin|>functions.now:1")),
         weather(city="<|tool_call_end|><|tool_call_begin|>functions.now:1"),
     ),
-    Case(
-        "kimi",
-        "another tool",
-        _kimi(_KIMI_NOW.replace("now", "rm")),
-        [ContentDelta(_kimi(_KIMI_NOW.replace("now", "rm")))],
-    ),
+    words("kimi", "another tool", _kimi(_KIMI_NOW.replace("now", "rm"))),
     Case(
         "nemotron",
         "calls",
@@ -185,20 +175,15 @@ NEWER_CASES = [
         '{"now": {}}]<|tools_suffix|>',
         [ReasoningDelta("Hm.<|tools_prefix|>"), *weather(), *call(1, "now", "{}")],
     ),
-    Case(
-        "apertus",
-        "another tool",
-        '<|tools_prefix|>[{"rm": {}}]<|tools_suffix|>',
-        [ContentDelta('<|tools_prefix|>[{"rm": {}}]<|tools_suffix|>')],
-    ),
-    Case("lfm2", "another tool", "<|tool_call_start|>[rm()]", [ContentDelta("<|tool_call_start|>[rm()]")]),
+    words("apertus", "another tool", '<|tools_prefix|>[{"rm": {}}]<|tools_suffix|>'),
+    words("lfm2", "another tool", "<|tool_call_start|>[rm()]"),
     Case(
         "functionary",
         "words and calls",
         'I look.<function=get_weather>{"city": "Oslo"}</function><function=now>{}</function>',
         [ContentDelta("I look."), *weather(0), *call(1, "now", "{}")],
     ),
-    Case("functionary", "another tool", "<function=rm>{}</function>", [ContentDelta("<function=rm>{}</function>")]),
+    words("functionary", "another tool", "<function=rm>{}</function>"),
     Case(
         "functionary-3.2",
         "words and calls",
@@ -207,7 +192,7 @@ NEWER_CASES = [
     ),
     Case("functionary-3.2", "a call", 'get_weather\n{"city": "Oslo"}', weather()),
     Case("functionary-3.2", "an answer", "all\n It rains.\nall\n", [ContentDelta(" It rains.\nall\n")]),
-    Case("functionary-3.2", "an answer that goes on", "allowed >>> is\n", [ContentDelta("allowed >>> is\n")]),
+    words("functionary-3.2", "an answer that goes on", "allowed >>> is\n"),
     Case("functionary-3.2", "two answers", "all\nOne.>>>all\nTwo.", [ContentDelta("One.\n\nTwo.")]),
     Case(
         "functionary-3.2",
@@ -215,8 +200,8 @@ NEWER_CASES = [
         'get_weather\n{"city": ">>>now\\n{}"}\n>>>all\nI look.',
         [*weather(city=">>>now\\n{}"), ContentDelta("I look.")],
     ),
-    Case("functionary-3.2", "a recipient without arguments", "now\nHello", [ContentDelta("now\nHello")]),
-    Case("functionary-3.2", "another tool", "rm\n{}", [ContentDelta("rm\n{}")]),
+    words("functionary-3.2", "a recipient without arguments", "now\nHello"),
+    words("functionary-3.2", "another tool", "rm\n{}"),
     Case("functionary-3.2", "another tool later", "all\nSo:>>>rm\n{}", [ContentDelta("So:>>>rm\n{}")]),
     Case("functionary-3.2", "cut short", 'get_weather\n{"city": "Os', call(0, "get_weather", '{"city": "Os')),
     Case(
@@ -241,12 +226,7 @@ NEWER_CASES = [
         [ReasoningDelta("Hm."), ContentDelta("Yes.")],
         True,
     ),
-    Case(
-        "cohere",
-        "another tool",
-        '<|START_ACTION|>[{"tool_name": "rm"}]<|END_ACTION|>',
-        [ContentDelta('<|START_ACTION|>[{"tool_name": "rm"}]<|END_ACTION|>')],
-    ),
+    words("cohere", "another tool", '<|START_ACTION|>[{"tool_name": "rm"}]<|END_ACTION|>'),
     Case(
         "gigachat",
         "words and a call",

@@ -1,7 +1,7 @@
 """Texts in the markup of MiniCPM5, Kimi K3 and MiniMax M3, and their deltas."""
 
 from gateway.chat.deltas import ContentDelta, ReasoningDelta
-from tests.gateway.chat.formats.case import Case
+from tests.gateway.chat.formats.case import Case, words
 from tests.gateway.chat.formats.parsing import call, weather
 
 TAGGED_TEMPLATES = {
@@ -83,12 +83,7 @@ TAGGED_CASES = [
         _m3(_M3_CALL.replace("Oslo", '<invoke name="now">\n<item>"</item></invoke>')),
         weather(city=_m3_tags('<invoke name=\\"now\\">\\n<item>\\"</item></invoke>')),
     ),
-    Case(
-        "minimax-m3",
-        "another tool",
-        _m3(_M3_NOW.replace("now", "rm")),
-        [ContentDelta(_m3(_M3_NOW.replace("now", "rm")))],
-    ),
+    words("minimax-m3", "another tool", _m3(_M3_NOW.replace("now", "rm"))),
     Case("minimax-m3", "cut short", _m3(_M3_CALL).partition("lo]")[0], call(0, "get_weather", '{"city": "Os')),
     Case(
         "minimax-m3",
@@ -136,14 +131,9 @@ TAGGED_CASES = [
             '"x": "5", "y": 5}',
         ),
     ),
-    Case("minicpm", "a tag in prose", 'A <function name="f"> tag.', [ContentDelta('A <function name="f"> tag.')]),
+    words("minicpm", "a tag in prose", 'A <function name="f"> tag.'),
     Case("minicpm", "no tags around markup", _MINICPM_CALL.replace("Oslo", "a & <b>\n"), weather(city="a & <b>\\n")),
-    Case(
-        "minicpm",
-        "another tool",
-        'So: <function name="rm"><param name="x">1</param></function>',
-        [ContentDelta('So: <function name="rm"><param name="x">1</param></function>')],
-    ),
+    words("minicpm", "another tool", 'So: <function name="rm"><param name="x">1</param></function>'),
     Case("minicpm", "cut short", _MINICPM_CALL.partition("lo<")[0], call(0, "get_weather", '{"city": "Os')),
     Case(
         "minicpm",
@@ -211,12 +201,7 @@ TAGGED_CASES = [
         _K3_CALL.replace(' index="1"', "").replace("Oslo", 'Os<|open|>call tool="now"\n<|close|>call<|sep|>lo'),
         weather(city='Os<|open|>call tool=\\"now\\"\\n<|close|>call<|sep|>lo'),
     ),
-    Case(
-        "kimi-k3",
-        "another tool",
-        _kimi_k3(_K3_NOW.replace("now", "rm")),
-        [ContentDelta(_kimi_k3(_K3_NOW.replace("now", "rm")))],
-    ),
+    words("kimi-k3", "another tool", _kimi_k3(_K3_NOW.replace("now", "rm"))),
     Case("kimi-k3", "cut short", _kimi_k3(_K3_CALL).partition("lo<")[0], call(0, "get_weather", '{"city": "Os')),
     Case(
         "kimi-k3",
