@@ -9,23 +9,18 @@ from gateway.keys.key import Key
 from gateway.middleware.caller import Caller, client_of, digest_of_credentials
 from gateway.serving.generations import turns_of
 from tests.gateway.apis.openai.responses.asking import answering, chatting
+from tests.gateway.apis.requests import EMBEDDINGS, EXTENDED, GENERATIONS, QUERIES, path_of
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall
 
 pytestmark = pytest.mark.anyio
 
-BODIES: dict[str, dict[str, object]] = {
-    "/v1/completions": {"prompt": "x", "return_token_ids": True},
-    "/v1/completions stream": {"prompt": "x", "stream": True},
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
-    "/v1/chat/completions/input_tokens": {"messages": [{"role": "user", "content": "x"}]},
-    "/v1/responses": {"input": "x"},
-    "/v1/responses stream": {"input": "x", "stream": True},
-    "/v1/responses/input_tokens": {"input": "x"},
-    "/v1/embeddings": {"input": "x"},
-    "/generate": {"prompt": "x"},
-    "/tokenize": {"content": "x"},
-    "/detokenize": {"tokens": [97]},
+
+BODIES = {
+    **GENERATIONS,
+    **EMBEDDINGS,
+    **QUERIES,
+    "/v1/completions token ids": {"prompt": "x", "return_token_ids": True},
 }
 
 
@@ -33,7 +28,7 @@ async def clients_of(name: str, key: str) -> set[str]:
     """Return the clients that the engine got with one request."""
     engine = chatting(answering("a"))
     headers = {"authorization": f"Bearer {key}"} if key else {}
-    call = await AsgiCall(app_of(engine), name.partition(" ")[0], orjson.dumps(BODIES[name]), headers=headers).run()
+    call = await AsgiCall(app_of(engine), path_of(name), orjson.dumps(BODIES[name]), headers=headers).run()
     assert call.status == 200
     sent = [generation.request.client for generation in engine.generations]
     return {*sent, *engine.clients, *(embedding.request.client for embedding in engine.embeddings)}
@@ -65,15 +60,12 @@ def test_without_a_key_all_clients_weigh_the_same() -> None:
     assert (sent.client, sent.weight, sent.priority) == ("192.0.2.1", 1.0, 3)
 
 
-PRIORITIES = [name for name in BODIES if not any(part in name for part in ("tokens", "token", "embeddings"))]
-
-
-@pytest.mark.parametrize("name", PRIORITIES)
+@pytest.mark.parametrize("name", EXTENDED)
 @pytest.mark.parametrize("priority", [-7, 0, None])
 async def test_every_generation_may_have_a_priority(name: str, priority: int | None) -> None:
     engine = chatting(answering("a"))
-    body = {**BODIES[name], "priority": priority}
-    call = await AsgiCall(app_of(engine), name.partition(" ")[0], orjson.dumps(body)).run()
+    body = {**GENERATIONS[name], "priority": priority}
+    call = await AsgiCall(app_of(engine), path_of(name), orjson.dumps(body)).run()
     assert call.status == 200
     assert [generation.request.priority for generation in engine.generations] == [priority]
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
+import orjson
 import pytest
 
 from engine import (
@@ -28,6 +29,7 @@ from gateway.serving.prefixes import PromptLabels
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
 from tests.backends import ON_VIRTUAL_CLOCK
+from tests.gateway.apis.requests import GENERATIONS, LIKE_OPENAI, path_of
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.chat import templates
@@ -35,21 +37,14 @@ from tests.gateway.fake_engine import FakeEngine, say_nothing, wait_in_queue
 
 pytestmark = pytest.mark.anyio
 
-BODIES = {
-    "/v1/completions": b'{"prompt":"x"}',
-    "/v1/completions stream": b'{"prompt":"x","stream":true}',
-    "/generate": b'{"prompt":"x"}',
-    "/generate stream": b'{"prompt":"x","stream":true}',
-}
-
 
 def call_of(engine: FakeEngine, name: str, **changes: object) -> AsgiCall:
-    return AsgiCall(app_of(engine, **changes), name.partition(" ")[0], BODIES[name])
+    return AsgiCall(app_of(engine, **changes), path_of(name), orjson.dumps(GENERATIONS[name]))
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", LIKE_OPENAI)
 async def test_a_request_too_long_in_the_queue_is_a_503(name: str) -> None:
-    engine = FakeEngine(wait_in_queue)
+    engine = FakeEngine(wait_in_queue, templates.CHATML)
     call = await call_of(engine, name, queue_timeout=0.001).run()
     assert (call.status, call.json["error"]["code"]) == (503, "queue_timeout")
     assert engine.generations[0].left == "waited in the queue for too long"
@@ -218,20 +213,11 @@ async def test_a_waiting_stream_tells_its_position_until_it_starts() -> None:
         assert await source.status() == ""
 
 
-MESSAGES = [{"role": "user", "content": "Hi"}]
-UNLIMITED: dict[str, dict[str, object]] = {
-    "/v1/chat/completions": {"messages": MESSAGES},
-    "/v1/chat/completions stream": {"messages": MESSAGES, "stream": True},
-    "/v1/responses": {"input": "Hi"},
-    "/v1/responses stream": {"input": "Hi", "stream": True},
-}
-
-
-@pytest.mark.parametrize("name", UNLIMITED)
+@pytest.mark.parametrize("name", [name for name in GENERATIONS if name.startswith(("/v1/chat", "/v1/responses"))])
 @pytest.mark.parametrize("default", [None, 7])
 async def test_a_request_without_a_limit_has_that_of_the_server(name: str, default: int | None) -> None:
     engine = FakeEngine(chat_template=templates.CHATML)
-    call = await post(app_of(engine, max_tokens=default), name.partition(" ")[0], UNLIMITED[name])
+    call = await post(app_of(engine, max_tokens=default), path_of(name), GENERATIONS[name])
     assert call.status == 200, call.content
     (generation,) = engine.generations
     assert (generation.request.max_tokens, generation.request.default_max_tokens) == (None, default)
@@ -261,9 +247,9 @@ async def test_a_timeout_of_the_queue_has_a_wait_and_hides_no_earlier_reason(ear
     assert (closing.reason, closing.cause) == expected
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", LIKE_OPENAI)
 async def test_the_queue_timeout_does_not_affect_a_started_request(name: str) -> None:
-    engine = FakeEngine(say_nothing)
+    engine = FakeEngine(say_nothing, templates.CHATML)
     call = call_of(engine, name, queue_timeout=1e-9)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(call.run)
@@ -274,8 +260,8 @@ async def test_the_queue_timeout_does_not_affect_a_started_request(name: str) ->
     assert generation.left is None
 
 
-@ON_VIRTUAL_CLOCK
-@pytest.mark.parametrize("name", BODIES)
+@ON_VIRTUAL_CLOCK  # which does not see the work of threads, such as that of chat templates
+@pytest.mark.parametrize("name", [name for name in LIKE_OPENAI if "prompt" in GENERATIONS[name]])
 async def test_the_total_deadline_is_a_504(name: str) -> None:
     engine = FakeEngine(say_nothing)
     call = await call_of(engine, name, request_timeout=1).run()
@@ -301,22 +287,16 @@ async def test_a_slow_reader_gets_an_error_event() -> None:
     assert b"[DONE]" not in call.content
 
 
-SAMPLED: dict[str, dict[str, object]] = {
-    "/v1/completions": {"prompt": "x"},
-    "/v1/chat/completions": {"messages": MESSAGES},
-    "/v1/responses": {"input": "Hi"},
-    "/generate": {"prompt": "x"},
-}
 DEFAULTS = {"temperature": 0.25, "repeat_penalty": 1.5, "stop": ("END",), "n_keep": 4}
 
 
-@pytest.mark.parametrize("path", SAMPLED)
-async def test_what_a_request_does_not_set_has_the_default_of_the_server(path: str) -> None:
+@pytest.mark.parametrize("name", LIKE_OPENAI)
+async def test_what_a_request_does_not_set_has_the_default_of_the_server(name: str) -> None:
     engine = FakeEngine(chat_template=templates.CHATML)
     app = app_of(engine, **DEFAULTS)
-    assert (await post(app, path, SAMPLED[path])).status == 200
+    assert (await post(app, path_of(name), GENERATIONS[name])).status == 200
     own = {"temperature": 1, "repetition_penalty": 1, "stop": [], "n_keep": 0}
-    assert (await post(app, path, SAMPLED[path] | own)).status == 200
+    assert (await post(app, path_of(name), GENERATIONS[name] | own)).status == 200
     free, chosen = (generation.request for generation in engine.generations)
     assert (free.sampling.temperature, free.sampling.repeat_penalty, free.stop, free.keep) == (0.25, 1.5, ("END",), 4)
     assert (chosen.sampling.temperature, chosen.sampling.repeat_penalty, chosen.stop, chosen.keep) == (1, 1, (), 0)

@@ -4,19 +4,11 @@ import orjson
 import pytest
 
 from tests.gateway.apis.openai.responses.asking import answering, chatting
+from tests.gateway.apis.requests import EXTENDED, GENERATIONS, path_of
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall
 
 pytestmark = pytest.mark.anyio
-
-BODIES: dict[str, dict[str, object]] = {
-    "/v1/completions": {"prompt": "x"},
-    "/v1/completions stream": {"prompt": "x", "stream": True},
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "x"}]},
-    "/v1/responses": {"input": "x"},
-    "/v1/responses stream": {"input": "x", "stream": True},
-    "/generate": {"prompt": "x"},
-}
 
 
 async def partition_of(name: str, *, key: str = "", switched_on: bool = False, **fields: object) -> str:
@@ -24,19 +16,19 @@ async def partition_of(name: str, *, key: str = "", switched_on: bool = False, *
     engine = chatting(answering("a"))
     headers = {"authorization": f"Bearer {key}"} if key else {}
     app = app_of(engine, partition_cache=switched_on)
-    call = await AsgiCall(app, name.partition(" ")[0], orjson.dumps(BODIES[name] | fields), headers=headers).run()
+    call = await AsgiCall(app, path_of(name), orjson.dumps(GENERATIONS[name] | fields), headers=headers).run()
     assert call.status == 200
     (generation,) = engine.generations
     return generation.request.cache_partition
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", EXTENDED)
 async def test_a_salt_is_a_partition_and_an_api_key_is_not(name: str) -> None:
     assert await partition_of(name) == await partition_of(name, key="a") == ""
     assert await partition_of(name, cache_salt="mine", key="a") == "mine"
 
 
-@pytest.mark.parametrize("name", BODIES)
+@pytest.mark.parametrize("name", EXTENDED)
 async def test_api_keys_are_partitions_only_if_switched_on(name: str) -> None:
     asked = [("", {}), ("a", {}), ("b", {}), ("a", {"cache_salt": "mine"}), ("b", {"cache_salt": "mine"})]
     partitions = [await partition_of(name, key=key, switched_on=True, **fields) for key, fields in asked]

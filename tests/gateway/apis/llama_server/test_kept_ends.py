@@ -18,6 +18,7 @@ from gateway.middleware.streams.resumable import HEADER
 from gateway.serving.records import Outcome, RequestRecord
 from tests.backends import on_each_backend  # noqa: F401 - a fixture
 from tests.gateway.apis.openai.chat.test_endpoint import engine_of
+from tests.gateway.apis.requests import GENERATIONS
 from tests.gateway.application import apis, gateway_of
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.fake_engine import FakeEngine, say_a, wait_in_queue
@@ -27,18 +28,18 @@ pytestmark = pytest.mark.anyio
 NAME = "one"
 MESSAGES = [{"role": "user", "content": "Hi"}]
 OPENAI, ANTHROPIC, LINE = b'data: {"error":', b'event: error\ndata: {"type":"error"', b'{"error":'
-APIS: dict[str, tuple[dict[str, Any], bytes]] = {
-    "/v1/chat/completions": ({"messages": MESSAGES}, OPENAI),
-    "/v1/completions": ({"prompt": "x"}, OPENAI),
-    "/v1/responses": ({"input": "Hi"}, b'event: error\ndata: {"type":"error","sequence_number":'),
-    "/v1/messages": ({"model": "tiny", "messages": MESSAGES, "max_tokens": 9}, ANTHROPIC),
-    "/completion": ({"prompt": "x"}, OPENAI),
-    "/generate": ({"prompt": "x"}, b'data: {"success":false,"error":'),
-    "/api/chat": ({"model": "tiny", "messages": MESSAGES}, LINE),
-    "/api/generate": ({"model": "tiny", "prompt": "x", "raw": True}, LINE),
+FAILURES = {
+    "/v1/chat/completions": OPENAI,
+    "/v1/completions": OPENAI,
+    "/v1/responses": b'event: error\ndata: {"type":"error","sequence_number":',
+    "/v1/messages": ANTHROPIC,
+    "/completion": OPENAI,
+    "/generate": b'data: {"success":false,"error":',
+    "/api/chat": LINE,
+    "/api/generate": LINE,
 }
-"""Body and beginning of the failure event of each path."""
-each_api = pytest.mark.parametrize("path", APIS)
+"""Beginning of the failure event of each path."""
+each_api = pytest.mark.parametrize("path", FAILURES)
 
 
 @asynccontextmanager
@@ -49,7 +50,7 @@ async def serving(engine: FakeEngine, **changes: Any) -> AsyncIterator[Gateway]:
 
 
 def asking(gateway: Gateway, path: str, **fields: Any) -> AsgiCall:
-    body = {**APIS[path][0], "stream": True, **fields}
+    body = GENERATIONS[f"{path} stream"] | fields
     return AsgiCall(gateway.app, path, orjson.dumps(body), headers={HEADER: NAME})
 
 
@@ -81,7 +82,7 @@ async def leave_alone(gateway: Gateway, path: str = "/v1/completions") -> None:
 
 def without_failure(path: str, content: bytes) -> bytes:
     """Return a stream without the event of its failure, which is the last one, and the only one."""
-    rest, begin, failure = content.partition(APIS[path][1])
+    rest, begin, failure = content.partition(FAILURES[path])
     assert begin, content
     end = b"\n" if begin == LINE else b"\n\n"
     assert failure.endswith(end)
