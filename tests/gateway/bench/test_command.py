@@ -137,14 +137,10 @@ def test_the_program_has_the_command(capsys: pytest.CaptureFixture[str]) -> None
     assert "bench" in capsys.readouterr().out
 
 
-def test_the_server_does_not_import_the_benchmark() -> None:
-    code = "import sys, gateway.program; sys.exit(any(name.startswith('gateway.bench') for name in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
-
-
-def test_the_benchmark_starts_without_a_plot_library() -> None:
-    code = (
-        "import sys, gateway.bench.command\n"
-        "sys.exit(any(name.startswith(('matplotlib', 'plotille')) for name in sys.modules))"
-    )
+@pytest.mark.parametrize(
+    ("started", "unwanted"),
+    [("gateway.program", "gateway.bench"), ("gateway.bench.command", ("matplotlib", "plotille"))],
+)
+def test_a_start_imports_no_more_than_it_needs(started: str, unwanted: str | tuple[str, ...]) -> None:
+    code = f"import sys, {started}; sys.exit(any(name.startswith({unwanted!r}) for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0

@@ -47,16 +47,10 @@ class Bench:
 Case = Callable[[Bench], Awaitable[None]]
 
 
-async def a_caller_without_a_key_has_no_limits(bench: Bench) -> None:
+async def a_caller_without_a_key_or_limits_is_never_refused(bench: Bench) -> None:
     async with AsyncExitStack() as stack:
-        for _ in range(100):
-            await stack.enter_async_context(bench.opened(None, 10**9))
-
-
-async def a_key_without_limits_is_never_refused(bench: Bench) -> None:
-    async with AsyncExitStack() as stack:
-        for _ in range(100):
-            await stack.enter_async_context(bench.opened(key_with(), 10**9))
+        for key in (None, key_with()) * 100:
+            await stack.enter_async_context(bench.opened(key, 10**9))
 
 
 async def the_request_after_the_last_one_of_a_minute_waits_for_the_refill(bench: Bench) -> None:
@@ -335,8 +329,7 @@ async def a_clock_that_is_set_back_over_midnight_shortens_no_wait(bench: Bench) 
 
 
 CASES: tuple[Case, ...] = (
-    a_caller_without_a_key_has_no_limits,
-    a_key_without_limits_is_never_refused,
+    a_caller_without_a_key_or_limits_is_never_refused,
     the_request_after_the_last_one_of_a_minute_waits_for_the_refill,
     a_refused_request_counts_for_nothing,
     tokens_are_reserved_while_a_request_runs_and_then_settled,

@@ -71,22 +71,19 @@ async def test_a_compressed_body_is_a_415(encoding: str, status: int) -> None:
             assert answer.headers["accept-encoding"] == "identity"
 
 
-async def test_a_body_that_is_too_slow_is_a_408() -> None:
-    async with serving(scoped(hello, body_timeout=0.05), ServerLimits(linger=0.05)) as site:
+@pytest.mark.parametrize(
+    ("limits", "status", "code"),
+    [
+        ({"body_timeout": 0.05}, 408, "request_timeout"),
+        ({"body_timeout": 1000, "request_timeout": 0.05}, 504, "deadline_exceeded"),
+    ],
+)
+async def test_a_body_that_is_too_slow_is_refused(limits: dict[str, float], status: int, code: str) -> None:
+    async with serving(scoped(hello, **limits), ServerLimits(linger=0.05)) as site:
         client = site.client()
         client.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
         answer = await client.answer()
-        assert (answer.status, error_of(answer)["code"]) == (408, "request_timeout")
-        assert answer.headers["connection"] == "close"
-        assert await client.is_closed()
-
-
-async def test_the_request_timeout_bounds_the_body() -> None:
-    async with serving(scoped(hello, body_timeout=1000, request_timeout=0.05), ServerLimits(linger=0.05)) as site:
-        client = site.client()
-        client.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 5\r\n\r\nab")
-        answer = await client.answer()
-        assert (answer.status, error_of(answer)["code"]) == (504, "deadline_exceeded")
+        assert (answer.status, error_of(answer)["code"]) == (status, code)
         assert answer.headers["connection"] == "close"
         assert await client.is_closed()
 

@@ -59,3 +59,10 @@ async def ticker(_scope: Scope, _receive: Receive, send: Send) -> None:
 
 def scoped(app: object, **limits: object) -> RequestScope:
     return RequestScope(app, RequestLimits(**limits))  # type: ignore[arg-type]
+
+
+async def cut_short(_scope: Scope, _receive: Receive, send: Send) -> None:
+    """Fail inside the response."""
+    await send(OK)
+    await send(chunk(b"so far"))
+    raise ValueError

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.server.limits import ServerLimits
 from gateway.server.transport import Transport
-from tests.gateway.server.apps import OK, chunk, hello, scoped, ticker
+from tests.gateway.server.apps import OK, chunk, cut_short, hello, scoped, ticker
 from tests.gateway.server.sockets import Client, get, listen, post, serving
 
 pytestmark = pytest.mark.anyio
@@ -177,12 +177,7 @@ async def test_a_failing_application_ends_its_connection_only(begun: bool, caplo
 
 
 async def test_a_response_cut_short_never_looks_complete_to_http_1_0(caplog: pytest.LogCaptureFixture) -> None:
-    async def fail(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await send(OK)
-        await send(chunk(b"so far"))
-        raise ValueError
-
-    async with serving(fail) as site:
+    async with serving(cut_short) as site:
         client = site.client()
         client.write(get(version="1.0"))
         with pytest.raises(ConnectionResetError):

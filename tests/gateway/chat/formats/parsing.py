@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from hypothesis import strategies as st
+
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, FormatParser, ReasoningDelta
 from gateway.chat.formats import Format, create, recognize
 from gateway.chat.formats.signature import signature
@@ -27,6 +29,12 @@ TOOLS = (
 
 
 SIGNATURES = tuple(signature(tool, nested=True) for tool in TOOLS)
+
+
+def cut(text: str, data: st.DataObject) -> list[str]:
+    """Return a text in up to six pieces."""
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
+    return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
 def choose(template: str, special_tokens: Mapping[str, int] | None = None) -> Format:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.chat.deltas import CallArguments, CallBegan
 from gateway.chat.tools import Tool
 from tests.gateway.chat.formats.cases import TEMPLATES
-from tests.gateway.chat.formats.parsing import SIGNATURES, choose, parse, stream
+from tests.gateway.chat.formats.parsing import SIGNATURES, choose, cut, parse, stream
 from tests.repeat import TIMES, repeated
 
 _MARK = "]<]minimax[>["
@@ -74,9 +74,7 @@ def _read(pieces: list[str]) -> Any:
 @repeated
 def test_nested_values_are_read_as_they_were_written_at_any_cut(arguments: dict[str, Any], data: st.DataObject) -> None:
     text = _call(_elements(arguments))
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
-    pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    assert _read(pieces) == arguments
+    assert _read(cut(text, data)) == arguments
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from gateway.chat.deltas import CallArguments, CallBegan
 from gateway.chat.tools import Tool
 from tests.gateway.chat.formats.case import wide
 from tests.gateway.chat.formats.cases import TEMPLATES
-from tests.gateway.chat.formats.parsing import choose, parse
+from tests.gateway.chat.formats.parsing import choose, cut, parse
 from tests.repeat import TIMES, repeated
 
 _POINT = {"type": "object", "properties": {"x": {"type": "number"}, "of": {"$ref": "#/$defs/point"}}}
@@ -125,9 +125,7 @@ def test_arguments_are_read_as_they_were_written_at_any_cut(
     family: str, arguments: dict[str, Any], data: st.DataObject
 ) -> None:
     text = _write(family, arguments)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=5)))
-    pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-    assert _read(family, pieces) == arguments
+    assert _read(family, cut(text, data)) == arguments
 
 
 @pytest.mark.parametrize("family", _WRITTEN)

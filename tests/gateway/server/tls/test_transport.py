@@ -15,7 +15,7 @@ from gateway.server.limits import ServerLimits
 from gateway.server.tls.transport import TlsTransport
 from gateway.server.transport import StalledError, Transport
 from tests.backends import TRIO_FIRST
-from tests.gateway.server.apps import OK, chunk, hello, scoped, ticker
+from tests.gateway.server.apps import cut_short, hello, scoped, ticker
 from tests.gateway.server.sockets import get, listen, post
 from tests.gateway.server.test_connections import accepted
 from tests.gateway.server.tls.certificates import authority, client_context, server_certificate, server_context
@@ -69,12 +69,7 @@ async def test_a_response_ends_with_close_notify() -> None:
 
 
 async def test_a_response_cut_short_has_no_close_notify(caplog: pytest.LogCaptureFixture) -> None:
-    async def fail(_scope: Scope, _receive: Receive, send: Send) -> None:
-        await send(OK)
-        await send(chunk(b"so far"))
-        raise ValueError
-
-    async with serving_tls(fail) as site:
+    async with serving_tls(cut_short) as site:
         client = await secured(site)
         client.write(get(version="1.0"))
         with pytest.raises(ConnectionResetError):

@@ -1,15 +1,22 @@
 """Helpers for tests of responses: a fake engine with a chat model, and a strict reader of streams."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
+import anyio.lowlevel
 import orjson
+from starlette.types import ASGIApp
 
 from engine import Finished, FinishReason, GenerationRequest, Text, TokenDetail
 from engine.core.output.reasoning_span import ReasoningSpan
+from tests.gateway.application import gateway_of
+from tests.gateway.asgi import get
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration, Script
 
 PATH = "/v1/responses"
+BACKGROUND = {"input": "Hi", "background": True}
 TEMPLATE = (
     "{% for tool in tools or [] %}<tool>{{ tool.function.name }}{% endfor %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n"
@@ -59,6 +66,23 @@ def tokens_of_reasoning(request: GenerationRequest, text: str) -> int:
 def chatting(script: Script) -> FakeEngine:
     """Return a fake engine with a chat template."""
     return FakeEngine(script, TEMPLATE)
+
+
+@asynccontextmanager
+async def running(engine: FakeEngine, **changes: Any) -> AsyncIterator[ASGIApp]:
+    """Run the application with its background tasks."""
+    gateway = gateway_of(engine, **changes)
+    with anyio.fail_after(20):
+        async with gateway.background.open():
+            yield gateway.app
+
+
+async def until(app: ASGIApp, response_id: str, status: str) -> dict[str, Any]:
+    """Wait until a response has a status, and return it."""
+    while (response := (await get(app, f"{PATH}/{response_id}")).json)["status"] != status:
+        await anyio.lowlevel.checkpoint()
+    assert isinstance(response, dict)
+    return response
 
 
 def events_of(content: bytes) -> list[dict[str, Any]]:

@@ -1,7 +1,5 @@
 """`conversation` of `POST /v1/responses`: what a response reads of it, and when its items are added."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio
@@ -11,8 +9,8 @@ import pytest
 from starlette.types import ASGIApp
 
 from engine import Busy, EngineFault, Finished, FinishReason
-from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting, events_of
-from tests.gateway.application import app_of, gateway_of
+from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting, events_of, running
+from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine, Script, say_a, say_nothing, wait_in_queue
 
@@ -22,15 +20,6 @@ CONVERSATIONS = "/v1/conversations"
 FIRST = {"role": "user", "content": "Hi", "id": "msg_hi"}
 SECOND = {"role": "user", "content": "Bye", "id": "msg_bye"}
 MODES: list[dict[str, Any]] = [{}, {"stream": True}, {"background": True}]
-
-
-@asynccontextmanager
-async def running(engine: FakeEngine) -> AsyncIterator[ASGIApp]:
-    """Run the application with its background tasks."""
-    gateway = gateway_of(engine)
-    with anyio.fail_after(20):
-        async with gateway.background.open():
-            yield gateway.app
 
 
 async def conversation_in(app: ASGIApp) -> str:

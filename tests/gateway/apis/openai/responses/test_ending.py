@@ -18,10 +18,10 @@ from gateway.apis.openai.shared_store.storage import UNAVAILABLE
 from gateway.app import Gateway
 from gateway.middleware.caller import Cause, Closing
 from gateway.middleware.errors import RefusedError
-from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
+from tests.gateway.apis.openai.responses.asking import BACKGROUND, PATH, answering, chatting, running
 from tests.gateway.application import gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
-from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import FakeEngine, FakeGeneration, say_nothing
 
 pytestmark = pytest.mark.anyio
 
@@ -87,7 +87,7 @@ async def test_a_whole_response_that_is_stored_at_its_deadline_is_answered(monke
     assert (await get(gateway.app, f"{PATH}/{reply.json['id']}")).json == reply.json
 
 
-class TestLateStore:
+class TestDeadline:
     """On a clock that stands still until it is set."""
 
     clock = trio.testing.MockClock()
@@ -95,6 +95,16 @@ class TestLateStore:
     @pytest.fixture
     def anyio_backend(self) -> tuple[str, dict[str, Any]]:
         return "trio", {"clock": self.clock}
+
+    async def test_a_background_response_has_a_deadline(self) -> None:
+        engine = chatting(say_nothing)
+        async with running(engine, request_timeout=1) as app:
+            made = (await post(app, PATH, BACKGROUND)).json
+            self.clock.jump(1)
+            await anyio.wait_all_tasks_blocked()
+            failed = (await get(app, f"{PATH}/{made['id']}")).json
+        assert failed["error"]["message"] == "The request took longer than this server allows."
+        assert engine.generations[0].left == "the request's deadline passed"
 
     async def test_a_background_response_keeps_its_answer_if_it_is_stored_after_its_deadline(
         self, monkeypatch: pytest.MonkeyPatch
@@ -113,7 +123,7 @@ class TestLateStore:
         gateway = gateway_of(chatting(answering("Hello")))
         gateway.background._timeout = 1
         async with gateway.background.open():
-            made = (await post(gateway.app, PATH, {"input": "Hi", "background": True})).json
+            made = (await post(gateway.app, PATH, BACKGROUND)).json
             await stored.wait()
             response = (await get(gateway.app, f"{PATH}/{made['id']}")).json
         assert (response["status"], response["error"]) == ("completed", None)

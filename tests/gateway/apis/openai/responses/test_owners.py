@@ -1,7 +1,5 @@
 """Owners: what is stored or runs in the background belongs to the credentials of its request."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -9,16 +7,15 @@ import pytest
 from starlette.types import ASGIApp
 
 from engine import Busy
-from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
-from tests.gateway.application import app_of, gateway_of, settings_for
+from tests.gateway.apis.openai.responses.asking import BACKGROUND, PATH, answering, chatting, running
+from tests.gateway.application import app_of, settings_for
 from tests.gateway.asgi import AsgiCall
-from tests.gateway.fake_engine import FakeEngine, say_nothing
+from tests.gateway.fake_engine import say_nothing
 
 pytestmark = pytest.mark.anyio
 
 ALICE, MALLORY = {"authorization": "Bearer alice"}, {"authorization": "Bearer mallory"}
 STRANGERS: list[dict[str, str]] = [MALLORY, {}]
-BACKGROUND = {"input": "Hi", "background": True}
 
 
 async def send(
@@ -33,14 +30,6 @@ async def create(app: ASGIApp, headers: dict[str, str], **fields: Any) -> dict[s
     assert reply.status == 200, reply.content
     created: dict[str, Any] = reply.json
     return created
-
-
-@asynccontextmanager
-async def running(engine: FakeEngine, **changes: Any) -> AsyncIterator[ASGIApp]:
-    """Run the application with its background tasks."""
-    gateway = gateway_of(engine, **changes)
-    async with gateway.background.open():
-        yield gateway.app
 
 
 REQUESTS = [

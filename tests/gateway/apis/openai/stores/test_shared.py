@@ -4,7 +4,6 @@ import random
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -23,7 +22,7 @@ from gateway.middleware.errors import RefusedError
 from gateway.storage.postgres import PostgresDatabase
 from gateway.stores import OpenStores
 from tests.backends import ON_TRIO
-from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
+from tests.gateway.apis.openai.responses.asking import BACKGROUND, PATH, answering, chatting, until
 from tests.gateway.apis.openai.stores.bench import OWNER, SharedBench, created, ids, item, items, response
 from tests.gateway.application import gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
@@ -34,7 +33,6 @@ pytestmark = [pytest.mark.anyio, ON_TRIO]  # for which psycopg has no connection
 
 BOUNDS = Bounds(100, 10**7, 10**6)
 CONVERSATIONS = "/v1/conversations"
-BACKGROUND = {"input": "Hi", "background": True}
 DIE = "UPDATE stored_gateways SET expires_at = now() - interval '1 second'"
 
 
@@ -68,14 +66,6 @@ async def nodes(url: str, *engines: FakeEngine) -> AsyncIterator[list[Node]]:
                 await stack.enter_async_context(gateway.background.open())
                 opened.append(Node(engine, gateway))
             yield opened
-
-
-async def until(app: ASGIApp, response_id: str, status: str) -> dict[str, Any]:
-    """Wait until a response has a status, and return it."""
-    while (found := (await get(app, f"{PATH}/{response_id}")).json)["status"] != status:
-        await anyio.lowlevel.checkpoint()
-    assert isinstance(found, dict)
-    return found
 
 
 async def listed(app: ASGIApp, path: str) -> list[str]:
