@@ -3,6 +3,8 @@
 Every response is checked against the application's own description.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,6 +56,13 @@ class AsgiCall:
             description.check(self.method, self.path, self.status, headers, self.content)
         return self
 
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["AsgiCall"]:
+        """Send it at the begin of the context, and wait for its response at the end."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self.run)
+            yield self
+
     def hang_up(self) -> None:
         self._gone.set()
 
@@ -80,6 +89,13 @@ class AsgiCall:
     @property
     def json(self) -> Any:
         return orjson.loads(self.content)
+
+    @property
+    def chunks(self) -> list[Any]:
+        """The events of a stream of OpenAI's, which has a clean end."""
+        *events, done, end = self.content.split(b"\n\n")
+        assert (done, end) == (b"data: [DONE]", b"")
+        return [orjson.loads(event.removeprefix(b"data: ")) for event in events]
 
     def header(self, name: str) -> str | None:
         assert self.start is not None, "there is no response"

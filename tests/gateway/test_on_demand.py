@@ -80,9 +80,10 @@ async def test_the_server_is_ready_once_the_kept_models_are_loaded() -> None:
 
 
 async def test_the_server_stays_up_when_a_model_fails() -> None:
-    async with on_demand(loads_at_once=False) as gateway, anyio.create_task_group() as tasks:
-        call = AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}')
-        tasks.start_soon(call.run)
+    async with (
+        on_demand(loads_at_once=False) as gateway,
+        AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}').running() as call,
+    ):
         await anyio.wait_all_tasks_blocked()
         assert await states(gateway) == {name: {"value": "loading" if name == "a" else "unloaded"} for name in "abc"}
         gateway.opener.engines["a"].fail("It broke.")
@@ -95,9 +96,7 @@ async def test_the_server_stays_up_when_a_model_fails() -> None:
 
 async def test_a_client_that_hangs_up_ends_the_load() -> None:
     async with on_demand(loads_at_once=False) as gateway:
-        call = AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}')
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call.run)
+        async with AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}').running() as call:
             await anyio.wait_all_tasks_blocked()
             assert gateway.opener.opened == ["a"]
             call.hang_up()
@@ -107,9 +106,7 @@ async def test_a_client_that_hangs_up_ends_the_load() -> None:
 
 async def test_an_order_to_load_outlives_the_request_that_began_the_load() -> None:
     async with on_demand(loads_at_once=False) as gateway:
-        call = AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}')
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call.run)
+        async with AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}').running() as call:
             await anyio.wait_all_tasks_blocked()
             assert (await post(gateway.app, "/models/load", {"model": "a"})).json == {"success": True}
             call.hang_up()

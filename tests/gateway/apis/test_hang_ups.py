@@ -27,9 +27,7 @@ ASKED = {
 @pytest.mark.parametrize("name", GENERATIONS)
 async def test_a_hang_up_cancels_the_generation(name: str, script: Script) -> None:
     engine = FakeEngine(script, templates.CHATML)
-    call = AsgiCall(app_of(engine), path_of(name), orjson.dumps(GENERATIONS[name]))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app_of(engine), path_of(name), orjson.dumps(GENERATIONS[name])).running() as call:
         generation = await engine.first()
         if begun := GENERATIONS[name]["stream"] and script is say_a:
             await call.sent(1)
@@ -42,9 +40,7 @@ async def test_a_hang_up_cancels_the_generation(name: str, script: Script) -> No
 async def test_a_hang_up_cancels_the_query(path: str) -> None:
     engine = FakeEngine(chat_template=templates.CHATML)
     engine.answers = anyio.Event()
-    call = AsgiCall(app_of(engine), path, orjson.dumps(ASKED[path]))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app_of(engine), path, orjson.dumps(ASKED[path])).running() as call:
         with anyio.fail_after(20):
             await engine.asked.wait()
         call.hang_up()

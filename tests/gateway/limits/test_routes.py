@@ -1,5 +1,7 @@
 """Limits on the routes: no route that uses the engine can pass them, and each refusal says how to go on."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -131,14 +133,19 @@ async def test_a_refused_request_has_a_record_that_names_the_limit() -> None:
     ]
 
 
+@asynccontextmanager
+async def running(limited: Limited, path: str = "/v1/completions", **body: Any) -> AsyncIterator[AsgiCall]:
+    """Run a request inside the context, once the engine has it and its tokens are counted."""
+    async with AsgiCall(limited.app, path, orjson.dumps(body)).running() as call:
+        await limited.engine.first()
+        await anyio.wait_all_tasks_blocked()
+        yield call
+
+
 async def test_a_client_that_leaves_gives_back_its_reservation() -> None:
     key = key_with(tokens_per_day=10_000, concurrent_requests=1)
     limited = limited_by(key, FakeEngine(say_nothing))
-    call = AsgiCall(limited.app, "/v1/completions", b'{"prompt":"four","stream":true,"max_tokens":1996}')
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        await limited.engine.first()
-        await anyio.wait_all_tasks_blocked()
+    async with running(limited, prompt="four", stream=True, max_tokens=1996) as call:
         assert ledger_of(limited, key).day.remaining(10_000, limited.limiter.clock().time) == 8000
         limited.engine.generations[0].put(Text(0, "a"))
         await call.sent(1)
@@ -149,11 +156,7 @@ async def test_a_client_that_leaves_gives_back_its_reservation() -> None:
 async def test_the_exact_count_of_the_prompt_replaces_the_estimate() -> None:
     key = key_with(tokens_per_day=10_000)
     limited = limited_by(key, FakeEngine(say_nothing))
-    call = AsgiCall(limited.app, "/v1/completions", b'{"prompt":"twelve bytes","max_tokens":100}')
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        await limited.engine.first()
-        await anyio.wait_all_tasks_blocked()
+    async with running(limited, prompt="twelve bytes", max_tokens=100):
         assert ledger_of(limited, key).day.remaining(10_000, limited.limiter.clock().time) == 10_000 - 112
         limited.engine.generations[0].put(Finished(0, "a", FinishReason.STOP, 1, 0))
     assert used(limited, key) == 13
@@ -162,11 +165,7 @@ async def test_the_exact_count_of_the_prompt_replaces_the_estimate() -> None:
 async def test_a_request_without_a_length_reserves_the_rest_of_a_slot() -> None:
     key = key_with(tokens_per_day=10_000)
     limited = limited_by(key, FakeEngine(say_nothing))
-    call = AsgiCall(limited.app, "/v1/chat/completions", orjson.dumps(BODIES["/v1/chat/completions"]))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
-        await limited.engine.first()
-        await anyio.wait_all_tasks_blocked()
+    async with running(limited, "/v1/chat/completions", **BODIES["/v1/chat/completions"]) as call:
         remaining = ledger_of(limited, key).day.remaining(10_000, limited.limiter.clock().time)
         assert remaining == 10_000 - MODEL.context
         call.hang_up()

@@ -367,8 +367,7 @@ async def test_a_request_that_the_engine_has_keeps_no_budget(path: str, fields: 
         app = app_of(engine, chat_template=templates.CHATML)
     call = AsgiCall(app, path, orjson.dumps(fields) + b" " * 70_000)
     with mock.patch.object(budget, "take", wraps=budget.take) as take, anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call.run)
+        async with call.running():
             await engine.asked.wait()
             take.assert_called()
             assert budget.used == 0
@@ -391,8 +390,7 @@ async def test_a_running_request_keeps_neither_its_body_nor_its_budget(path: str
     body = orjson.dumps({"model": NAME, "stream": True, "prompt": "x" * 70_000})
     call = AsgiCall(app_of(engine), path, body)
     with mock.patch.object(InlinePreparer, "read", noting), anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call.run)
+        async with call.running():
             while not engine.generations:
                 assert not call.complete, call.content
                 await anyio.lowlevel.checkpoint()

@@ -250,9 +250,7 @@ async def test_a_timeout_of_the_queue_has_a_wait_and_hides_no_earlier_reason(ear
 @pytest.mark.parametrize("name", LIKE_OPENAI)
 async def test_the_queue_timeout_does_not_affect_a_started_request(name: str) -> None:
     engine = FakeEngine(say_nothing, templates.CHATML)
-    call = call_of(engine, name, queue_timeout=1e-9)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with call_of(engine, name, queue_timeout=1e-9).running() as call:
         generation = await engine.first()
         await anyio.wait_all_tasks_blocked()
         generation.put(Finished(0, "a", FinishReason.STOP, 1, 0))
@@ -277,9 +275,7 @@ async def test_client_patience_reaches_the_engine() -> None:
 
 async def test_a_slow_reader_gets_an_error_event() -> None:
     engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
-    call = call_of(engine, "/v1/completions stream")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with call_of(engine, "/v1/completions stream").running() as call:
         await call.sent(1)
         engine.generations[0].fail(SlowReader("Too slow.", code="slow_reader"))
     assert call.complete

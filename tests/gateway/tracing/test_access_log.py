@@ -179,9 +179,7 @@ async def test_a_refusal_of_the_engine_has_its_line(caplog: pytest.LogCaptureFix
 
 async def test_a_client_that_leaves_before_the_response_has_no_status(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    call = AsgiCall(app_of(FakeEngine(lambda _: None)), "/v1/completions", b'{"prompt": "x"}')
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app_of(FakeEngine(lambda _: None)), "/v1/completions", b'{"prompt": "x"}').running() as call:
         await anyio.wait_all_tasks_blocked()
         call.hang_up()
     assert seen(only(caplog))[:3] == (None, "cancelled", "client_left")

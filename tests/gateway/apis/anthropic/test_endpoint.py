@@ -258,9 +258,7 @@ async def test_failures_have_anthropics_status_and_type(refusal: Any, status: in
 
 async def test_a_failure_in_the_middle_is_an_error_event() -> None:
     engine = engine_of(lambda generation: generation.put(Text(0, "a")))
-    call = AsgiCall(app_of(engine), PATH, orjson.dumps({**BODY, "stream": True}))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app_of(engine), PATH, orjson.dumps({**BODY, "stream": True})).running() as call:
         await call.sent(1)
         engine.generations[0].fail(EngineFault("Dead.", code="engine_died"))
     *_, last = events_of(call.content)

@@ -1,6 +1,5 @@
 """`POST /generate` without a model: the envelope of success and of every failure."""
 
-import anyio
 import orjson
 import pytest
 
@@ -65,9 +64,7 @@ async def test_a_stream_ends_in_the_whole_answer() -> None:
 
 async def test_a_stream_that_fails_ends_in_the_envelope_of_a_failure() -> None:
     engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
-    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app_of(engine), PATH, b'{"prompt":"x","stream":true}').running() as call:
         await call.sent(1)
         engine.generations[0].fail(EngineFault("Dead.", code="engine_died"))
     error = b'{"message":"Dead.","type":"server_error","param":null,"code":"engine_died"}'

@@ -76,8 +76,7 @@ async def test_the_reasoning_of_a_stream_is_ended_by_its_id() -> None:
 async def test_an_answer_whose_client_is_gone_is_not_found() -> None:
     app = app_of(thinking_engine())
     call = chat(app)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with call.running():
         await call.sent(1)
         call.hang_up()
     assert await end_reasoning(app, id_of(call)) == UNKNOWN
@@ -90,8 +89,7 @@ async def test_an_answer_without_control_is_not_changed(template: str, fields: d
     engine = thinking_engine(template)
     app = app_of(engine)
     call = chat(app, **fields)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with call.running():
         await call.sent(1)
         assert await end_reasoning(app, id_of(call)) == NOT_ENABLED
         assert not engine.generations[0].reasoning_ended
@@ -106,8 +104,7 @@ async def test_a_caller_ends_only_its_own_reasoning() -> None:
     await ring.load()
     app = app_with_keys(ring, thinking_engine())
     call = chat(app, "sk-a")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with call.running():
         await call.sent(1)
         assert await end_reasoning(app, id_of(call), "sk-b") == UNKNOWN
         assert await end_reasoning(app, id_of(call), "sk-a") == ENDED

@@ -73,9 +73,7 @@ def pass_deadline(gateway: Gateway) -> None:
 
 async def leave_alone(gateway: Gateway, path: str = "/v1/completions") -> None:
     """Begin a stream, and leave it after its first text."""
-    async with anyio.create_task_group() as tasks:
-        call = asking(gateway, path)
-        tasks.start_soon(call.run)
+    async with asking(gateway, path).running() as call:
         await call.sent(1)
         call.hang_up()
 
@@ -93,9 +91,7 @@ def without_failure(path: str, content: bytes) -> bytes:
 @each_api
 async def test_the_deadline_of_a_stream_with_its_client_is_one_event(path: str) -> None:
     async with serving(engine_of(say_a)) as gateway:
-        async with anyio.create_task_group() as tasks:
-            call = asking(gateway, path)
-            tasks.start_soon(call.run)
+        async with asking(gateway, path).running() as call:
             await call.sent(1)
             pass_deadline(gateway)
         again = await read(gateway)
@@ -115,9 +111,7 @@ async def test_the_deadline_of_a_stream_without_its_client_is_one_event(path: st
 
 @each_api
 async def test_a_stop_of_the_server_is_one_event(path: str) -> None:
-    async with serving(engine_of(say_a)) as gateway, anyio.create_task_group() as tasks:
-        call = asking(gateway, path)
-        tasks.start_soon(call.run)
+    async with serving(engine_of(say_a)) as gateway, asking(gateway, path).running() as call:
         await call.sent(1)
         call.shut_down()
     without_failure(path, call.content)
@@ -140,9 +134,7 @@ async def test_a_stream_that_is_replaced_ends_in_one_event_for_its_readers(path:
 
 
 async def test_a_stream_that_is_ended_before_its_first_text_is_a_status() -> None:
-    async with serving(engine_of(wait_in_queue)) as gateway, anyio.create_task_group() as tasks:
-        call = asking(gateway, "/v1/completions")
-        tasks.start_soon(call.run)
+    async with serving(engine_of(wait_in_queue)) as gateway, asking(gateway, "/v1/completions").running() as call:
         await anyio.wait_all_tasks_blocked()
         gateway.streams.drop(NO_CREDENTIALS, NAME)
     error = call.json["error"]
@@ -198,9 +190,7 @@ async def test_a_request_that_does_not_stream_is_not_kept(path: str) -> None:
         assert (await asking(gateway, path, stream=False).run()).status == 200
         engine.script = lambda _generation: None
         gateway.observers.append(records.append)
-        async with anyio.create_task_group() as tasks:
-            call = asking(gateway, path, stream=False)
-            tasks.start_soon(call.run)
+        async with asking(gateway, path, stream=False).running() as call:
             await anyio.wait_all_tasks_blocked()
             call.hang_up()
         assert (records[-1].outcome, records[-1].cause) == (Outcome.CANCELLED, Cause.CLIENT_LEFT)

@@ -60,9 +60,7 @@ def texts(content: bytes) -> list[str]:
 
 async def left_alone(app: ASGIApp, engine: FakeEngine) -> FakeGeneration:
     """Return the generation of a stream whose client has left after its first text."""
-    call = asking(app)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with asking(app).running() as call:
         await anyio.wait_all_tasks_blocked()
         engine.generations[-1].put(Text(0, "a"))
         await call.sent(1)
@@ -99,8 +97,7 @@ async def test_by_default_a_client_that_is_gone_is_gone() -> None:
     engine = FakeEngine(say_nothing)
     async with serving(engine) as app:
         for call in (AsgiCall(app, "/v1/completions", BODY), asking(app, body=b'{"prompt":"x"}')):
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(call.run)
+            async with call.running():
                 await anyio.wait_all_tasks_blocked()
                 call.hang_up()
             assert engine.generations[-1].left is not None

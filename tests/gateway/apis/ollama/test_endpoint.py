@@ -4,8 +4,6 @@ import math
 from dataclasses import replace
 from typing import Any
 
-import anyio
-import anyio.lowlevel
 import orjson
 import pytest
 
@@ -279,9 +277,7 @@ async def test_a_refusal_of_the_engine_is_a_status(refusal: EngineError, status:
 
 async def test_a_failure_in_a_stream_is_its_last_line() -> None:
     engine = engine_of(say_a)
-    call = AsgiCall(app_of(engine), CHAT, orjson.dumps(ASKED))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app_of(engine), CHAT, orjson.dumps(ASKED)).running() as call:
         await call.sent(1)
         engine.generations[0].fail(EngineFault("it broke", code="engine_failed"))
     *_, last = call.content.splitlines()

@@ -66,9 +66,7 @@ async def pulled(gateway: Pulling, model: str = MODEL) -> None:
 
 
 async def test_a_pull_reports_its_progress_and_the_model_is_served(tmp_path: Path) -> None:
-    async with pulling(tmp_path) as gateway, anyio.create_task_group() as tasks:
-        call = pull_call(gateway)
-        tasks.start_soon(call.run)
+    async with pulling(tmp_path) as gateway, pull_call(gateway).running() as call:
         await call.sent(2)
         assert lines(call) == [{"status": "pulling manifest"}, {**FILE, "completed": SIZE // 2}]
         assert await names(gateway) == ["tiny:latest"]

@@ -170,9 +170,7 @@ async def test_a_client_that_leaves_before_a_replica_has_its_request_has_a_line(
 ) -> None:
     monkeypatch.setattr(FakeForwarded, "accepted", lambda _self: anyio.sleep_forever())
     caplog.set_level(logging.INFO, "gateway.access")
-    call = AsgiCall(ingress(small=FakeReplicas([answering(b"{}")])), CHAT, b"{}")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(ingress(small=FakeReplicas([answering(b"{}")])), CHAT, b"{}").running() as call:
         await anyio.wait_all_tasks_blocked()
         call.hang_up()
     [line] = [vars(record) for record in caplog.records if record.name == "gateway.access"]

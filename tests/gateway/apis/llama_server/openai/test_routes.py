@@ -7,7 +7,7 @@ import pytest
 
 from engine import Finished, FinishReason, PromptProgress, RequestError, Text, TokenDetail
 from tests.gateway.application import app_of
-from tests.gateway.asgi import AsgiCall, post
+from tests.gateway.asgi import post
 from tests.gateway.fake_engine import FakeEngine, FakeGeneration, Script, echo
 
 pytestmark = pytest.mark.anyio
@@ -19,12 +19,6 @@ PATHS = ["/chat/completions", "/v1/chat/completions"]
 
 def chatting(script: Script = echo) -> FakeEngine:
     return FakeEngine(script, TEMPLATE)
-
-
-def events_of(call: AsgiCall) -> list[Any]:
-    lines = [event.removeprefix(b"data: ") for event in call.content.split(b"\n\n") if event]
-    assert lines.pop() == b"[DONE]"
-    return [orjson.loads(line) for line in lines]
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -89,9 +83,8 @@ async def test_only_the_last_chunk_has_the_usage_field(path: str) -> None:
     """Strands drops the chunks of llama-server that have it."""
     body = {"prompt": "a"} if path == "/v1/completions" else CHAT
     app = app_of(chatting(), answers_like="llama-server")
-    *others, last = events_of(
-        await post(app, path, {**body, "stream": True, "stream_options": {"include_usage": True}})
-    )
+    reply = await post(app, path, {**body, "stream": True, "stream_options": {"include_usage": True}})
+    *others, last = reply.chunks
     assert last["usage"]["completion_tokens"] == 3
     assert not any("usage" in chunk for chunk in others)
 
@@ -110,7 +103,7 @@ async def test_a_stream_reports_progress_and_times_on_request(path: str) -> None
     body = {"prompt": "abcd"} if path == "/v1/completions" else CHAT
     engine = chatting(progressing)
     fields = {"stream": True, "return_progress": True, "timings_per_token": True}
-    chunks = events_of(await post(app_of(engine), path, {**body, **fields}))
+    chunks = (await post(app_of(engine), path, {**body, **fields})).chunks
     progress = [chunk["prompt_progress"]["processed"] for chunk in chunks if "prompt_progress" in chunk]
     assert progress == [1, 4]
     timed = [chunk["timings"] for chunk in chunks if "timings" in chunk]
@@ -142,12 +135,12 @@ async def test_a_stream_of_a_response_reports_progress_and_times_on_request() ->
 @pytest.mark.parametrize("timed", [False, True])
 async def test_progress_is_not_sent_unasked(path: str, body: dict[str, Any], count: int, timed: bool) -> None:
     fields = {"stream": True, "timings_per_token": timed}
-    chunks = events_of(await post(app_of(chatting(progressing)), path, {**body, **fields}))
+    chunks = (await post(app_of(chatting(progressing)), path, {**body, **fields})).chunks
     assert ["prompt_progress" in chunk for chunk in chunks] == [False] * count
 
 
 async def test_the_first_delta_has_no_content() -> None:
-    first, *_ = events_of(await post(app_of(chatting()), "/chat/completions", {**CHAT, "stream": True}))
+    first, *_ = (await post(app_of(chatting()), "/chat/completions", {**CHAT, "stream": True})).chunks
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": None}
 
 

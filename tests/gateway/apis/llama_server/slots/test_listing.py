@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import anyio
-import anyio.lowlevel
 import pytest
 from starlette.types import ASGIApp
 
@@ -25,8 +23,7 @@ async def running(request_id: str, *, waits: bool = False, **headers: str) -> As
     call = AsgiCall(
         app, "/v1/completions", b'{"prompt":"x","priority":-3}', headers={"x-request-id": request_id, **headers}
     )
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with call.running():
         await engine.first()
         yield app
         call.hang_up()

@@ -72,13 +72,7 @@ async def ask(script: Script, template: str = templates.CHATML, **fields: Any) -
     """Return the choices of a whole answer, or the chunks of a stream."""
     reply = await post(app_of(engine_of(script, template)), PATH, {"messages": ASKED, **fields})
     assert reply.status == 200, reply.content
-    return chunks_of(reply) if fields.get("stream") else reply.json["choices"]
-
-
-def chunks_of(reply: AsgiCall) -> list[Any]:
-    *events, done, end = reply.content.split(b"\n\n")
-    assert (done, end) == (b"data: [DONE]", b"")
-    return [orjson.loads(event.removeprefix(b"data: ")) for event in events]
+    return reply.chunks if fields.get("stream") else reply.json["choices"]
 
 
 def deltas(chunks: Sequence[Any]) -> list[Any]:
@@ -138,7 +132,7 @@ async def test_a_stream_has_exactly_these_bytes() -> None:
 async def test_ready_events_are_sent_together() -> None:
     reply = await post(app_of(engine_of()), PATH, {"messages": ASKED, "n": 16, "stream": True})
     assert len(reply.bodies) == 2
-    chunks = chunks_of(reply)
+    chunks = reply.chunks
     assert len({chunk["id"] for chunk in chunks}) == 1
     assert all("usage" not in chunk for chunk in chunks)
     for index in range(16):
@@ -340,7 +334,7 @@ async def test_the_prompts_token_ids_are_sent_once() -> None:
     engine = engine_of(with_details)
     body = {"messages": ASKED, "return_token_ids": True, "n": 1}
     whole = (await post(app_of(engine), PATH, body)).json
-    first, *others = chunks_of(await post(app_of(engine), PATH, {**body, "stream": True}))
+    first, *others = (await post(app_of(engine), PATH, {**body, "stream": True})).chunks
     assert first["prompt_token_ids"] == whole["prompt_token_ids"] != []
     assert all("prompt_token_ids" not in chunk for chunk in others)
     assert not any(chunk["choices"][0]["logprobs"] for chunk in others)
@@ -359,7 +353,7 @@ async def test_timings_are_in_the_last_chunk(usage: bool) -> None:
     body = {"messages": ASKED, "timings": True}
     whole = (await post(app_of(engine_of()), PATH, body)).json
     stream = {**body, "stream": True, "stream_options": {"include_usage": usage}}
-    *others, last = chunks_of(await post(app_of(engine_of()), PATH, stream))
+    *others, last = (await post(app_of(engine_of()), PATH, stream)).chunks
     assert whole["timings"]["predicted_n"] == last["timings"]["predicted_n"] == 3
     assert all("timings" not in chunk for chunk in others)
     assert bool(last["choices"]) is not usage
@@ -464,9 +458,7 @@ async def test_fields_that_agents_of_the_sdk_add_to_answers_are_known() -> None:
 
 async def test_a_failure_in_a_stream_is_an_error_event_without_a_clean_end() -> None:
     engine = engine_of(lambda generation: generation.put(Text(0, "a")))
-    call = AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": True}))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": True})).running() as call:
         await call.sent(1)
         engine.generations[0].fail(EngineFault("Dead.", code="engine_died"))
     error = b'{"error":{"message":"Dead.","type":"server_error","param":null,"code":"engine_died"}}'
@@ -476,9 +468,7 @@ async def test_a_failure_in_a_stream_is_an_error_event_without_a_clean_end() -> 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_conversation_is_dropped_once_the_engine_has_the_prompt(stream: bool) -> None:
     engine = engine_of(lambda generation: generation.put(Text(0, "a")) if generation.request.stream else None)
-    call = AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": stream}))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": stream})).running() as call:
         await engine.first()
         gc.collect()
         assert not [found for found in gc.get_objects() if isinstance(found, ChatCall)]
@@ -499,8 +489,7 @@ async def test_a_slow_template_blocks_no_other_request(monkeypatch: pytest.Monke
     app = app_of(engine_of())
     waits = AsgiCall(app, PATH, orjson.dumps({"messages": [{"role": "user", "content": "slow"}]}))
     try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(waits.run)
+        async with waits.running():
             assert await anyio.to_thread.run_sync(begun.wait, 20)
             assert (await post(app, PATH, {"messages": ASKED})).status == 200
             waits.hang_up()

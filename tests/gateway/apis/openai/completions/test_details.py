@@ -214,7 +214,7 @@ async def test_the_times_of_each_chunk_count_generated_tokens_only(echo: bool) -
 
     body = {"prompt": "ab", "n": 2, "echo": echo, "stream": True, "timings_per_token": True, "return_progress": True}
     reply = await post(app_of(FakeEngine(script)), PATH, body)
-    events = [orjson.loads(event[6:]) for event in reply.content.split(b"\n\n") if event.startswith(b"data: {")]
+    events = reply.chunks
     counts = [event["timings"]["predicted_n"] for event in events if "timings" in event]
     assert counts == [0, 1, 3] * 2
 
@@ -224,7 +224,7 @@ async def test_each_chunk_has_the_usage_until_now_of_its_choice(included: bool) 
     options = {"continuous_usage_stats": True, "include_usage": included}
     body = {"prompt": ["ab", "c"], "stream": True, "stream_options": options}
     reply = await post(app_of(FakeEngine(tell)), PATH, body)
-    events = [orjson.loads(event[6:]) for event in reply.content.split(b"\n\n") if event.startswith(b"data: {")]
+    events = reply.chunks
     counts = [tuple(event["usage"][name] for name in COUNTS) for event in events if event["choices"]]
     assert counts == [(2, 1, 3), (2, 2, 4), (2, 5, 7), (2, 6, 8), (1, 1, 2), (1, 2, 3), (1, 5, 6), (1, 6, 7)]
     whole = [event["usage"] for event in events if not event["choices"]]
@@ -267,9 +267,7 @@ async def test_a_failure_of_one_of_best_of_fails_the_request() -> None:
 
 async def test_a_hang_up_cancels_all_choices_of_best_of() -> None:
     engine = FakeEngine(lambda generation: generation.put(Finished(0, "a", FinishReason.STOP, 1, 0)))
-    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"ab","best_of":3}')
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app_of(engine), PATH, b'{"prompt":"ab","best_of":3}').running() as call:
         await anyio.wait_all_tasks_blocked()
         call.hang_up()
     assert engine.generations[0].left == "client closed the connection"

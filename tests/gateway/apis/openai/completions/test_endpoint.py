@@ -2,7 +2,6 @@
 
 import logging
 
-import anyio
 import orjson
 import pytest
 
@@ -149,9 +148,7 @@ async def test_a_failure_before_the_first_byte_is_a_status(stream: bool) -> None
 
 async def test_a_failure_in_a_stream_is_an_error_event_without_a_clean_end() -> None:
     engine = FakeEngine(lambda generation: generation.put(Text(0, "a")))
-    call = AsgiCall(app_of(engine), PATH, b'{"prompt":"x","stream":true}')
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app_of(engine), PATH, b'{"prompt":"x","stream":true}').running() as call:
         await call.sent(1)
         engine.generations[0].fail(EngineFault("Dead.", code="engine_died"))
     assert call.status == 200

@@ -82,9 +82,7 @@ async def test_the_items_are_there_before_the_last_event() -> None:
     engine = chatting(say_a)
     app = app_of(engine)
     conversation = await conversation_in(app)
-    call = AsgiCall(app, PATH, orjson.dumps({"conversation": conversation, "stream": True}))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app, PATH, orjson.dumps({"conversation": conversation, "stream": True})).running() as call:
         await call.sent(1)
         assert await ids(app, conversation) == ["msg_hi"]
         engine.generations[0].put(Finished(0, "b", FinishReason.STOP, 2, 0))
@@ -119,9 +117,7 @@ async def test_nothing_is_added_when_the_client_leaves(script: Script, stream: b
     app = app_of(engine)
     conversation = await conversation_in(app)
     fields = {"input": [SECOND], "conversation": conversation, "stream": stream}
-    call = AsgiCall(app, PATH, orjson.dumps(fields))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app, PATH, orjson.dumps(fields)).running() as call:
         await engine.first()
         call.hang_up()
     assert engine.generations[0].left == "client closed the connection"
@@ -154,9 +150,7 @@ async def test_a_stream_that_fails_is_not_added() -> None:
     engine = chatting(say_a)
     app = app_of(engine)
     conversation = await conversation_in(app)
-    call = AsgiCall(app, PATH, orjson.dumps({"conversation": conversation, "stream": True}))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app, PATH, orjson.dumps({"conversation": conversation, "stream": True})).running() as call:
         await call.sent(1)
         engine.generations[0].fail(EngineFault("Dead.", code="engine_died"))
     await assert_unchanged(app, engine, conversation)

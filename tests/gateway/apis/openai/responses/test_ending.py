@@ -46,9 +46,7 @@ def begin(generation: FakeGeneration) -> None:
 
 async def stream(engine: FakeEngine, gateway: Gateway) -> list[dict[str, Any]]:
     """Return the events of a response that has a clean end."""
-    call = AsgiCall(gateway.app, PATH, ASKED)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(gateway.app, PATH, ASKED).running() as call:
         await call.sent(1)
         engine.generations[0].put(Finished(0, "lo", FinishReason.STOP, 2, 0))
     assert call.complete

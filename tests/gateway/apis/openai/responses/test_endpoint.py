@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-import anyio
-import anyio.lowlevel
 import pytest
 
 from engine import EngineFault, FinishReason, GrammarKind, RequestError, Text
@@ -451,9 +449,7 @@ async def test_a_model_without_a_template_cannot_converse() -> None:
 async def test_a_failure_in_a_stream_is_reported_and_stored() -> None:
     engine = chatting(lambda generation: generation.put(Text(0, "a")))
     app = app_of(engine)
-    call = AsgiCall(app, PATH, b'{"input":"Hi","stream":true}')
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app, PATH, b'{"input":"Hi","stream":true}').running() as call:
         await call.sent(1)
         engine.generations[0].fail(EngineFault("Dead.", code="engine_died"))
     *_, failed, error = events_of(call.content)
@@ -472,9 +468,7 @@ async def test_a_failure_in_a_stream_is_reported_and_stored() -> None:
 async def test_a_hang_up_cancels_the_response_and_does_not_store_it(stream: bool) -> None:
     engine = chatting(lambda generation: generation.put(Text(0, "a")) if stream else None)
     app = app_of(engine)
-    call = AsgiCall(app, PATH, b'{"input":"Hi","stream":%b}' % (b"true" if stream else b"false"))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app, PATH, b'{"input":"Hi","stream":%b}' % (b"true" if stream else b"false")).running() as call:
         await (call.sent(1) if stream else engine.first())
         call.hang_up()
     assert engine.generations[0].left == "client closed the connection"

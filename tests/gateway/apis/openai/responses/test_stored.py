@@ -184,9 +184,7 @@ class SlowToAccept(FakeEngine):
 async def test_a_client_that_leaves_before_its_background_response_is_accepted() -> None:
     engine = SlowToAccept()
     async with running(engine) as app:
-        call = AsgiCall(app, PATH, b'{"input":"Hi","background":true}')
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call.run)
+        async with AsgiCall(app, PATH, b'{"input":"Hi","background":true}').running() as call:
             await engine.asked.wait()
             call.hang_up()
         assert engine.reasons == ["client closed the connection"]

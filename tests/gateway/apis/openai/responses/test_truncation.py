@@ -134,9 +134,7 @@ async def test_a_client_that_leaves_while_tokens_are_counted_ends_the_request_an
     conversation = (await post(app, "/v1/conversations", {"items": TURNS})).json["id"]
     fields = {"input": "Now?", "conversation": conversation, "truncation": "auto", "stream": stream}
     engine.answers = anyio.Event()
-    call = AsgiCall(app, PATH, orjson.dumps(fields))
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(call.run)
+    async with AsgiCall(app, PATH, orjson.dumps(fields)).running() as call:
         await engine.asked.wait()
         call.hang_up()
     assert (engine.left, engine.generations) == (1, [])

@@ -142,9 +142,7 @@ async def test_a_stream_that_cannot_be_stored_ends_with_an_error(url: str) -> No
 
     engine = chatting(script)
     async with stores_on(url) as (database, stores), app_on(stores, engine) as app:
-        call = AsgiCall(app, PATH, b'{"input":"Hi","stream":true}')
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(call.run)
+        async with AsgiCall(app, PATH, b'{"input":"Hi","stream":true}').running() as call:
             while b"Hel" not in call.content:
                 await anyio.lowlevel.checkpoint()
             database.away = True
