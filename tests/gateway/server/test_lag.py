@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.middleware.limits import RequestLimits
 from gateway.middleware.patience import Patience, PatienceError
 from gateway.middleware.request_scope import RequestScope
+from gateway.server import lag
 from gateway.server.lag import LOG_PAUSE, NOTABLE, REPORTED_FOR, TICK, LoopClock, running
 from gateway.server.limits import ServerLimits
 from tests.gateway.server.apps import OK, chunk, hello, scoped
@@ -96,15 +97,16 @@ async def test_lags_are_logged_now_and_then(monkeypatch: pytest.MonkeyPatch, cap
     ]
 
 
-async def test_a_real_stall_is_measured() -> None:
-    clock = LoopClock()
+async def test_a_real_stall_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, tick = LoopClock(), 0.05
+    monkeypatch.setattr(lag, "TICK", tick)
     with anyio.fail_after(20):
         async with running(clock):
-            while clock.time() <= 3 * TICK:
+            while clock.time() <= 3 * tick:
                 await anyio.lowlevel.checkpoint()
             before = clock.time()
-            time.sleep(NOTABLE + 4 * TICK)  # noqa: ASYNC251 - this is the stall
-            assert clock.time() - before < 3 * TICK
+            time.sleep(NOTABLE + 4 * tick)  # noqa: ASYNC251 - this is the stall
+            assert clock.time() - before < 3 * tick
             while not clock.lag:
                 await anyio.lowlevel.checkpoint()
     assert clock.lag >= NOTABLE
