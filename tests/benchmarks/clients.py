@@ -26,8 +26,7 @@ from typing import Final
 
 from typing_extensions import override
 
-from tests.benchmarks.conversations import cpu_of, llama_server
-from tests.benchmarks.serving import Served, serving
+from tests.benchmarks.serving import Served, cpu_of, llama_server, quantile, request_to, serving
 
 EVENT: Final = b"data: {"
 GUARD: Final = 300.0
@@ -99,9 +98,8 @@ async def hold(port: int, clients: int, load: Load, seed: int) -> list[tuple[flo
 def _request(prompt: list[int], load: Load) -> bytes:
     body = {"prompt": prompt, "max_tokens": load.new, "temperature": load.temperature}
     off = {} if load.defaults else {"top_p": 1.0, "top_k": 0, "min_p": 0.0}
-    data = json.dumps({**body, **off, "ignore_eos": True, "stream": True}).encode()
-    head = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
-    return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+    asked = {**body, **off, "ignore_eos": True, "stream": True}
+    return request_to("/v1/completions", asked, "Connection: close")
 
 
 def _hold(port: int, clients: int, load: Load, seed: int) -> list[tuple[float, list[float]]]:
@@ -119,12 +117,8 @@ def measure(served: Served, clients: int, load: Load, pool: ProcessPoolExecutor,
     seconds = max(times[-1] for _, times in streams) - min(sent for sent, _ in streams)
     first = [times[0] - sent for sent, times in streams]
     gaps = [later - earlier for _, times in streams for earlier, later in pairwise(times)]
-    columns = " | ".join(f"{_ms(times, 0.5)} | {_ms(times, 0.99)}" for times in (first, gaps))
+    columns = " | ".join(f"{quantile(times, share) * 1e3:.1f}" for times in (first, gaps) for share in (0.5, 0.99))
     return f"{tokens / seconds:.0f} | {columns} | {cpu / tokens * 1e6:.0f}"
-
-
-def _ms(times: list[float], share: float) -> str:
-    return f"{sorted(times)[min(len(times) - 1, int(share * len(times)))] * 1e3:.1f}"
 
 
 def alone(args: argparse.Namespace) -> Iterator[str]:

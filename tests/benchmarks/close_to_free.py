@@ -13,19 +13,16 @@ import argparse
 import asyncio
 import contextlib
 import json
-import os
 import random
-import signal
-import socket
 import statistics
-import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.benchmarks.serving import GUARD, quantile, request_to, serving
+
 WORDS = "time people way water day part sound work place year back thing name sentence man line boy farm end kind"
-GUARD = 120.0
 
 
 def prompt(words: int, seed: int) -> str:
@@ -64,9 +61,8 @@ class Slots:
 async def send(port: int, request_id: str, **body: Any) -> asyncio.StreamWriter:
     """Send a completion request and leave its answer unread in the kernel."""
     _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 26)
-    data = json.dumps({"temperature": 0, "ignore_eos": True, **body}).encode()
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Request-Id: {request_id}\r\n"
-    writer.write(f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
+    asked = {"temperature": 0, "ignore_eos": True, **body}
+    writer.write(request_to("/v1/completions", asked, f"X-Request-Id: {request_id}"))
     await writer.drain()
     return writer
 
@@ -127,40 +123,9 @@ async def measure(port: int, case: Case, rounds: int) -> None:
         begun = time.perf_counter()
         await slots.get()
         asked = time.perf_counter() - begun
-        times = sorted([await one(port, slots, case, number) for number in range(rounds)])
-    p99 = times[min(rounds - 1, round(0.99 * rounds))]
-    print(
-        f"| {case.name} | {case.neighbours} | {statistics.median(times) * 1e3:.1f} | {p99 * 1e3:.1f} "
-        f"| {asked * 1e3:.1f} |",
-        flush=True,
-    )
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
-@contextlib.asynccontextmanager
-async def server(args: argparse.Namespace) -> AsyncIterator[int]:
-    port = free_port()
-    command = ["serve", "--model", args.model, "--port", str(port), "--slots", str(args.slots)]
-    command += ["--context", str(args.context), "--async-backend", args.backend, "--client-patience", "600"]
-    command += ["--step-target-ms", str(args.step_target_ms), "--log-level", "warning"]
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "gateway", *command, env=dict(os.environ))
-    try:
-        async with asyncio.timeout(GUARD):
-            while True:
-                with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-                    if isinstance(await (await Slots.connect(port)).get(), list):
-                        break
-                await asyncio.sleep(0.1)
-        yield port
-    finally:
-        process.send_signal(signal.SIGTERM)
-        await process.wait()
+        times = [await one(port, slots, case, number) for number in range(rounds)]
+    cells = (statistics.median(times), quantile(times, 0.99), asked)
+    print(f"| {case.name} | {case.neighbours} | {' | '.join(f'{cell * 1e3:.1f}' for cell in cells)} |", flush=True)
 
 
 async def main() -> None:
@@ -176,13 +141,15 @@ async def main() -> None:
     parser.add_argument("--new", type=int, default=200, help="tokens of an answer")
     parser.add_argument("--linger", type=float, default=0.3, help="most seconds from the phase to the close")
     args = parser.parse_args()
-    async with server(args) as port:
+    flags = ["--model", args.model, "--slots", str(args.slots), "--context", str(args.context)]
+    flags += ["--async-backend", args.backend, "--step-target-ms", str(args.step_target_ms), "--client-patience", "600"]
+    async with serving(*flags) as served:
         print("| request | neighbours | p50 ms | p99 ms | one poll ms |\n|---|---|---|---|---|")
         for count in map(int, args.neighbours.split(",")):
             for phase in ("decode", "prefill"):
                 for stream in (True, False):
                     case = Case(phase, stream, count, args.prompt_words, args.new, args.context - 64, args.linger)
-                    await measure(port, case, args.rounds)
+                    await measure(served.port, case, args.rounds)
 
 
 asyncio.run(main())

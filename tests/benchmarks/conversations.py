@@ -14,13 +14,11 @@ import json
 import random
 import statistics
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.serving import GUARD, Served, answers, free_port, serving
-from tests.benchmarks.stream_cost import cpu_seconds
+from tests.benchmarks.serving import Served, cpu_of, llama_server, request_to, serving
 
 
 @dataclass
@@ -101,9 +99,8 @@ async def ask(port: int, prompt: list[int], tokens: int) -> dict[str, Any]:
     """Return the response of llama-server's `/completion`."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     body = {"prompt": prompt, "n_predict": tokens, "temperature": 0, "ignore_eos": True, "return_tokens": True}
-    data = json.dumps({**body, "cache_prompt": True, "speculative": False}).encode()
-    head = "POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
-    writer.write(f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data)
+    asked = {**body, "cache_prompt": True, "speculative": False}
+    writer.write(request_to("/completion", asked, "Connection: close"))
     answer = await reader.read()
     writer.close()
     status, _, content = answer.partition(b"\r\n\r\n")
@@ -111,33 +108,6 @@ async def ask(port: int, prompt: list[int], tokens: int) -> dict[str, Any]:
         raise RuntimeError(f"a request failed: {answer[-200:]!r}")
     decoded: dict[str, Any] = json.loads(content)
     return decoded
-
-
-@contextlib.asynccontextmanager
-async def llama_server(binary: str, *flags: str) -> AsyncIterator[Served]:
-    """Run llama-server and yield it once it answers; stop it at the end."""
-    port = free_port()
-    command = [binary, "--port", str(port), "--no-webui", *flags]
-    quiet = asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
-    try:
-        async with asyncio.timeout(GUARD):
-            while not await answers(port):  # noqa: ASYNC110 - a server is all there is to ask
-                await asyncio.sleep(0.05)
-        yield Served(port, process.pid)
-    finally:
-        process.terminate()
-        await process.wait()
-
-
-def cpu_of(served: Served) -> float:
-    """Return the CPU seconds of a server's process, and of its engine's."""
-    return cpu_seconds(served.pid) + sum(map(cpu_seconds, children_of(served.pid)))
-
-
-def children_of(pid: int) -> list[int]:
-    """Return the ids of a process's children."""
-    return [int(child) for path in Path(f"/proc/{pid}/task").glob("*/children") for child in path.read_text().split()]
 
 
 async def compare(args: argparse.Namespace, load: Load, servers: dict[str, Served]) -> None:

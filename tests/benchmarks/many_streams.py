@@ -11,18 +11,16 @@ import argparse
 import asyncio
 import contextlib
 import itertools
-import json
 import resource
 import selectors
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from engine import embedded_model
-from tests.benchmarks.serving import GUARD, serving
-from tests.benchmarks.stream_cost import child_of, cpu_seconds
+from tests.benchmarks.serving import GUARD, children_of, quantile, request_to, serving
+from tests.failures.processes import cpu_seconds, resident_bytes
 
 _PROGRAM = """
 import sys
@@ -60,10 +58,9 @@ class Stream:
 
 def connect(port: int, tokens: int, number: int) -> Stream:
     """Send the request of a stream."""
-    body = json.dumps({"prompt": f"{number}", "max_tokens": tokens, "stream": True, "ignore_eos": True}).encode()
+    body = {"prompt": f"{number}", "max_tokens": tokens, "stream": True, "ignore_eos": True}
     sock = socket.create_connection(("127.0.0.1", port))
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {number}\r\nContent-Length: {len(body)}"
-    sock.sendall(f"{head}\r\n\r\n".encode() + body)
+    sock.sendall(request_to("/v1/completions", body, f"Authorization: Bearer {number}"))
     return Stream(sock)
 
 
@@ -106,15 +103,6 @@ def running(port: int) -> int:
     return int(float(next(x for x in lines if x.startswith("llama_gateway_requests_in_progress{")).rpartition(" ")[2]))
 
 
-def memory(pid: int) -> int:
-    """Return the resident memory of a process in bytes."""
-    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def quantile(values: Sequence[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else 0.0
-
-
 @contextlib.contextmanager
 def many_files(streams: int) -> Iterator[None]:
     """Allow this process and its children so many connections."""
@@ -124,9 +112,9 @@ def many_files(streams: int) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def report(args: argparse.Namespace, port: int, pids: tuple[int, int]) -> None:
+def report(args: argparse.Namespace, port: int, pids: tuple[int, ...]) -> None:
     """Measure and print."""
-    cpu, idle = [*map(cpu_seconds, pids), time.process_time()], memory(pids[0])
+    cpu, idle = [*map(cpu_seconds, pids), time.process_time()], resident_bytes(pids[0])
     streams, seconds = run(port, args.streams, args.tokens, float("inf"))
     spent = [*map(cpu_seconds, pids), time.process_time()]
     tokens, gaps = sum(one.tokens for one in streams), list(itertools.chain.from_iterable(one.gaps for one in streams))
@@ -142,7 +130,8 @@ def report(args: argparse.Namespace, port: int, pids: tuple[int, int]) -> None:
     streams, _ = run(port, args.streams, LONG, args.rows)
     while running(port) < args.streams:
         time.sleep(0.1)
-    print(f"memory of the gateway: {(memory(pids[0]) - idle) / args.streams / 1024:.0f} KiB a connection; ", end="")
+    grown = (resident_bytes(pids[0]) - idle) / args.streams / 1024
+    print(f"memory of the gateway: {grown:.0f} KiB a connection; ", end="")
     began = time.perf_counter()
     get(port, "/health")
     print(f"/health in {(time.perf_counter() - began) * 1e3:.0f} ms; ", end="")
@@ -166,7 +155,7 @@ async def main() -> None:
     program = ["-c", _PROGRAM, str(args.step_ms / 1e3)]
     with many_files(args.streams):
         async with serving(*flags, program=program) as served, asyncio.timeout(GUARD):
-            await asyncio.to_thread(report, args, served.port, (served.pid, child_of(served.pid)))
+            await asyncio.to_thread(report, args, served.port, (served.pid, *children_of(served.pid)))
 
 
 if __name__ == "__main__":

@@ -16,8 +16,7 @@ import statistics
 from collections.abc import Sequence
 
 from tests.benchmarks.clients import Load, hold
-from tests.benchmarks.conversations import llama_server
-from tests.benchmarks.serving import serving
+from tests.benchmarks.serving import llama_server, serving
 
 PROMPT = 32
 DRAWS = 1000

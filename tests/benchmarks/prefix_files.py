@@ -8,37 +8,16 @@ cache, unless the machine has dropped them: a disk adds its own time.
 """
 
 import argparse
-import http.client
-import json
 import os
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
-from threading import Timer
 
-from tests.benchmarks.serving import GUARD, connect, free_port, wait_until_loaded
+from tests.benchmarks.serving import connect, first_token_at, starting, wait_until_loaded
 
 QUESTION = 20
 """Tokens behind the system prompt."""
-
-
-def first_token(port: int, prompt: list[int]) -> float:
-    """Return the seconds to the first token of a prompt."""
-    connection = connect(port)
-    body = {"prompt": prompt, "max_tokens": 2, "temperature": 0, "ignore_eos": True, "stream": True}
-    began = time.perf_counter()
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    while not (line := response.readline()).startswith(b"data: {"):
-        if response.status != http.client.OK or not line:
-            raise RuntimeError(f"status {response.status}: {line!r}")
-    seconds = time.perf_counter() - began
-    response.read()
-    return seconds
 
 
 def files_of(folder: str) -> list[Path]:
@@ -47,21 +26,14 @@ def files_of(folder: str) -> list[Path]:
 
 def served_once(arguments: list[str], prompt: list[int], *, until_in: str | None = None) -> float:
     """Return the seconds to the first token of a server's first request. It ends once a file is in a folder."""
-    port = free_port()
-    command = [sys.executable, "-m", "gateway", "serve", "--port", str(port), *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        guard = Timer(GUARD, process.kill)
-        guard.start()
-        try:
-            wait_until_loaded(process)
-            seconds = first_token(port, prompt)
-            while until_in and not files_of(until_in):
-                time.sleep(0.01)
-            return seconds
-        finally:
-            process.send_signal(signal.SIGTERM)
-            process.communicate()
-            guard.cancel()
+    with starting(arguments) as (process, port):
+        wait_until_loaded(process)
+        connection = connect(port)
+        began = time.perf_counter()
+        seconds = first_token_at(connection, prompt) - began
+        while until_in and not files_of(until_in):
+            time.sleep(0.01)
+        return seconds
 
 
 def main() -> None:

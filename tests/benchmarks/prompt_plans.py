@@ -24,6 +24,7 @@ from engine.request import Sampling
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
 from tests.benchmarks.conversations import Load
+from tests.benchmarks.serving import quantile
 from tests.engine.driver import Driver
 
 TARGET = 0.25
@@ -161,9 +162,8 @@ def interfere(streams: int, prompts: int, tokens: int) -> str:
     for _ in range(prompts):
         key = run.ask(run.tokens(tokens), 1, cache_prompt=False)
         gaps += run.gaps(lambda _, key=key: run.finished(key))  # type: ignore[misc]
-    gaps.sort()
     speed = prompts * tokens / (run.runner.clock - began)
-    ms = [statistics.median(gaps) * 1e3, gaps[int(0.99 * len(gaps))] * 1e3, (2 * alone + TARGET) * 1e3]
+    ms = [statistics.median(gaps) * 1e3, quantile(gaps, 0.99) * 1e3, (2 * alone + TARGET) * 1e3]
     return (
         f"{streams} streams beside prompts of {tokens}: {alone * 1e3:.0f} ms alone; beside them p50 {ms[0]:.0f}, "
         f"p99 {ms[1]:.0f} (2 medians and the target: {ms[2]:.0f}); prompts {speed:.0f} tokens/s"
@@ -186,8 +186,7 @@ def ask_in_turns(clients: int, lengths: Sequence[int], answered: int, requests: 
         begun = [key for key in asked if any(isinstance(one, FirstToken) for one in run.driver.news.get(key, ()))]
         first += [run.runner.clock - asked.pop(key) for key in begun]
         running -= {key for key in running if run.finished(key)}
-    first.sort()
-    p50, p99 = statistics.median(first), first[int(0.99 * len(first))]
+    p50, p99 = statistics.median(first), quantile(first, 0.99)
     return (
         f"{clients} clients, prompts of {_shown(lengths)}, {answered} tokens: first token p50 {p50:.2f} s, "
         f"p99 {p99:.2f} s; {requests} requests in {run.runner.clock:.1f} s"

@@ -11,7 +11,6 @@ gateway's process during the rounds by `py-spy`.
 import argparse
 import asyncio
 import contextlib
-import json
 import selectors
 import socket
 import statistics
@@ -19,8 +18,8 @@ import subprocess
 import time
 from collections.abc import Iterator
 
-from tests.benchmarks.serving import GUARD, serving
-from tests.benchmarks.stream_cost import child_of, cpu_seconds
+from tests.benchmarks.serving import GUARD, children_of, quantile, request_to, serving
+from tests.failures.processes import cpu_seconds
 
 PROMPT = "Once upon a time there was a little girl who had a red ball and a dog. One day she went to"
 
@@ -30,10 +29,7 @@ def request(args: argparse.Namespace) -> bytes:
     path, body = "/v1/completions", {"prompt": PROMPT, "max_tokens": 1, "temperature": 0}
     if args.embeddings:
         path, body = "/v1/embeddings", {"input": PROMPT}
-    data = json.dumps(body).encode()
-    end = "Connection: close\r\n" if args.new_connections else ""
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n{end}"
-    return f"{head}Content-Length: {len(data)}\r\n\r\n".encode() + data
+    return request_to(path, body, *(("Connection: close",) if args.new_connections else ()))
 
 
 class Client:
@@ -117,10 +113,9 @@ async def measure(args: argparse.Namespace, port: int, pids: tuple[int, ...]) ->
             seconds = time.perf_counter() - began
             spent = [(cpu_seconds(pid) - past) / len(times) * 1e3 for pid, past in zip(pids, before, strict=True)]
             cpu = "".join(f", {name} {ms:.2f} ms" for name, ms in zip(("gateway", "engine"), spent, strict=False))
-            worst = sorted(times)[len(times) * 99 // 100]
             print(
                 f"{clients} clients: {len(times) / seconds:.0f} requests/s, median {statistics.median(times) * 1e3:.2f}"
-                f" ms, p99 {worst * 1e3:.1f} ms; CPU a request{cpu}",
+                f" ms, p99 {quantile(times, 0.99) * 1e3:.1f} ms; CPU a request{cpu}",
                 flush=True,
             )
 
@@ -142,7 +137,7 @@ async def main() -> None:
         return
     async with serving("--model", args.model, "--slots", "32", *args.flags) as served, asyncio.timeout(GUARD):
         with sampled(served.pid, args.profile):
-            await measure(args, served.port, (served.pid, child_of(served.pid)))
+            await measure(args, served.port, (served.pid, *children_of(served.pid)))
 
 
 if __name__ == "__main__":

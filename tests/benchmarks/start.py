@@ -8,19 +8,13 @@ A first start is not counted: it compiles the bytecode, which an installed progr
 """
 
 import argparse
-import http.client
-import json
 import os
-import signal
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import astuple, dataclass
-from threading import Timer
 
-from tests.benchmarks.serving import GUARD, connect, free_port, wait_until_loaded
+from tests.benchmarks.serving import connect, first_token_at, starting, wait_until_loaded
 
 PARTS = ("gateway answers", "model loaded", "first token")
 
@@ -34,15 +28,6 @@ class Start:
     token: float
 
 
-def wait_for_token(connection: http.client.HTTPConnection) -> None:
-    body = {"prompt": "Once upon a time", "max_tokens": 4, "temperature": 0, "stream": True}
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    response = connection.getresponse()
-    line = response.readline()
-    if response.status != http.client.OK or not line.startswith(b"data: {"):
-        raise RuntimeError(f"status {response.status}: {line!r}")
-
-
 def compiling_into(folder: str) -> dict[str, str]:
     """Return the environment of a Python that keeps its bytecode in that folder."""
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -50,24 +35,15 @@ def compiling_into(folder: str) -> dict[str, str]:
 
 
 def measure(arguments: list[str], environment: dict[str, str]) -> Start:
-    port = free_port()
-    command = [sys.executable, "-m", "gateway", "serve", "--port", str(port), *arguments]
     begun = time.perf_counter()
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
-        guard = Timer(GUARD, process.kill)
-        guard.start()
-        try:
-            connection = connect(port)
-            connection.request("GET", "/health")
-            connection.getresponse().read()
-            answers = time.perf_counter() - begun
-            wait_until_loaded(process)
-            loaded = time.perf_counter() - begun
-            wait_for_token(connection)
-            return Start(answers, loaded, time.perf_counter() - begun)
-        finally:
-            guard.cancel()
-            process.send_signal(signal.SIGTERM)
+    with starting(arguments, environment) as (process, port):
+        connection = connect(port)
+        connection.request("GET", "/health")
+        connection.getresponse().read()
+        answers = time.perf_counter() - begun
+        wait_until_loaded(process)
+        loaded = time.perf_counter() - begun
+        return Start(answers, loaded, first_token_at(connection, "Once upon a time") - begun)
 
 
 def main() -> None:

@@ -8,26 +8,9 @@ and after each round of streams. A small model shows what the program costs: of 
 
 import argparse
 import asyncio
-import os
-from pathlib import Path
 
-from tests.benchmarks.serving import GUARD, post, serving
-
-_TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of all threads of a process, in user and in system mode."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / _TICKS
-
-
-def child_of(pid: int) -> int:
-    """Return the only child of a process, whichever thread started it."""
-    (child,) = (
-        child for thread in Path(f"/proc/{pid}/task").iterdir() for child in (thread / "children").read_text().split()
-    )
-    return int(child)
+from tests.benchmarks.serving import GUARD, children_of, post, serving
+from tests.failures.processes import cpu_seconds
 
 
 async def stream(port: int, number: int, tokens: int) -> int:
@@ -51,7 +34,7 @@ async def main() -> None:
     flags = ["--model", args.model, "--slots", str(args.streams), "--async-backend", args.backend]
     flags += ["--threads", str(args.threads)] if args.threads else []
     async with serving(*flags) as served, asyncio.timeout(GUARD * args.rounds):
-        gateway, engine = served.pid, child_of(served.pid)
+        gateway, (engine,) = served.pid, children_of(served.pid)
         for _ in range(args.rounds):
             before = cpu_seconds(gateway), cpu_seconds(engine)
             counts = await asyncio.gather(*(stream(served.port, number, args.tokens) for number in range(args.streams)))
