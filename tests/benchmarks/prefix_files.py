@@ -1,6 +1,6 @@
 """The time to the first token after a restart, with and without prefixes on disk, measured from outside.
 
-    python -m tests.benchmarks.prefix_files [--model MODEL.gguf] [--tokens 2000] [--restarts 3]
+    python -m tests.benchmarks.prefix_files --model MODEL.gguf [--tokens 2000] [--restarts 3]
 
 A first server computes a long system prompt and is stopped. Each later server is a new process; once its model is
 loaded, one streaming completion is sent: the same system prompt and a question of its own. The files are in the page
@@ -8,7 +8,6 @@ cache, unless the machine has dropped them: a disk adds its own time.
 """
 
 import argparse
-import os
 import statistics
 import tempfile
 import time
@@ -38,13 +37,12 @@ def served_once(arguments: list[str], prompt: list[int], *, until_in: str | None
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default=os.environ.get("LLAMA_GATEWAY_TEST_MODEL"))
+    parser.add_argument("--model", required=True)
     parser.add_argument("--tokens", type=int, default=2000)
     parser.add_argument("--restarts", type=int, default=3)
     chosen = parser.parse_args()
     system = [1000 + 37 * at % 20_000 for at in range(chosen.tokens)]
-    base = ["--context", str(chosen.tokens + 200), "--slots", "2"]
-    base += ["--model", chosen.model] if chosen.model else []
+    base = ["--model", chosen.model, "--context", str(chosen.tokens + 200), "--slots", "2"]
     with tempfile.TemporaryDirectory() as folder:
         kept = [*base, "--prefix-dir", folder]
         first = served_once(kept, [*system, *range(1000, 1000 + QUESTION)], until_in=folder)
