@@ -35,6 +35,12 @@ from tests.program import FLAGS, engines_of
 FAKE_ENGINE = command_for(fake_child.__name__)
 GUARD = 120.0
 """Seconds after which a test gives up waiting. Never a part of an assertion."""
+PASS = 0.01
+"""Seconds of a pass of the fake model that lasts long enough for a client to leave in it."""
+MANY = 50_000
+"""Tokens of an answer that no test reads to its end."""
+LONG_PROMPT = "x" * 60_000
+"""A prompt of many passes."""
 PATIENT = Supervision(stall_timeout=10 * GUARD)
 """On a busy machine a pass may take longer than an engine usually may."""
 
@@ -74,6 +80,12 @@ class Served:
         await client.handshake()
         return client
 
+    async def send(self, request: bytes, receive_buffer: int | None = None) -> Client:
+        """Send a request on a new connection, and return its client."""
+        client = self.client(receive_buffer)
+        await client.send(request)
+        return client
+
     async def answer(self, request: bytes) -> Answer:
         """Send one request on a new connection and return its answer."""
         client = self.client()
@@ -87,10 +99,20 @@ class Served:
     @asynccontextmanager
     async def slot_in_use(self) -> AsyncIterator[None]:
         """Use a slot by a request to the engine itself, which the gateway's limits of time do not end."""
-        async with self.engine.generate(GenerationRequest(id="holds", prompts=("x",), max_tokens=50_000)) as request:
+        async with self.engine.generate(GenerationRequest(id="holds", prompts=("x",), max_tokens=MANY)) as request:
             with anyio.fail_after(GUARD):
                 await request.started()
             yield
+
+    async def content(self, request: bytes) -> Any:
+        """Return the decoded content of the answer to a request that must succeed."""
+        answer = await self.answer(request)
+        assert answer.status == 200, answer.body
+        return orjson.loads(answer.body)
+
+    async def connections_fall_to(self, number: int) -> None:
+        with anyio.fail_after(GUARD):
+            await self.server.count_falls_to(number)
 
     async def slots(self) -> tuple[SlotInfo, ...]:
         return (await self.engine.inspect())[0]
@@ -222,9 +244,7 @@ def completion(request_id: str, path: str = "/v1/completions", **body: Any) -> b
 
 async def ask(served: Served, **body: Any) -> dict[str, Any]:
     """Send one request that must succeed; return its content."""
-    answer = await served.answer(completion("ask", **body))
-    assert answer.status == 200, answer.body
-    decoded: dict[str, Any] = orjson.loads(answer.body)
+    decoded: dict[str, Any] = await served.content(completion("ask", **body))
     return decoded
 
 

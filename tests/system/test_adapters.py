@@ -11,7 +11,7 @@ from openai import AsyncOpenAI
 
 from tests.models import model_path
 from tests.random_adapter import write_adapter, write_merged
-from tests.system.served import GUARD, Served, ask, completion, post, serving
+from tests.system.served import GUARD, LONG_PROMPT, MANY, PASS, Served, ask, completion, post, serving
 
 pytestmark = [
     pytest.mark.anyio,
@@ -79,15 +79,14 @@ async def test_an_unknown_id_is_a_400_that_names_the_field() -> None:
 
 @pytest.mark.parametrize(
     ("state", "body"),
-    [("prefill", {"prompt": "x" * 60_000, "max_tokens": 5}), ("decode", {"max_tokens": 50_000})],
+    [("prefill", {"prompt": LONG_PROMPT, "max_tokens": 5}), ("decode", {"max_tokens": MANY})],
     ids=["prefill", "decode"],
 )
 async def test_a_client_that_leaves_frees_its_slot_beside_another_set(state: str, body: dict[str, Any]) -> None:
-    async with serving(seconds_per_pass=0.01) as served:
-        neighbour, leaver = served.client(), served.client()
-        await neighbour.send(completion("neighbour", max_tokens=50_000, stream=True))
+    async with serving(seconds_per_pass=PASS) as served:
+        neighbour = await served.send(completion("neighbour", max_tokens=MANY, stream=True))
         await served.until_in("decode", "neighbour")
-        await leaver.send(completion("leaver", **ONE, **body))
+        leaver = await served.send(completion("leaver", **ONE, **body))
         await served.until_in(state, "leaver")
         leaver.close()
         await served.until_gone("leaver")
@@ -98,13 +97,12 @@ async def test_a_client_that_leaves_frees_its_slot_beside_another_set(state: str
 
 
 async def test_a_client_that_waits_for_a_slot_can_leave() -> None:
-    async with serving(seconds_per_pass=0.01) as served:
+    async with serving(seconds_per_pass=PASS) as served:
         busy = [served.client() for _ in range((await served.metrics()).slots)]
         for at, client in enumerate(busy):
-            await client.send(completion(f"busy-{at}", max_tokens=50_000, stream=True))
+            await client.send(completion(f"busy-{at}", max_tokens=MANY, stream=True))
             await served.until_in("decode", f"busy-{at}")
-        waiting = served.client()
-        await waiting.send(completion("waiting", **ONE))
+        waiting = await served.send(completion("waiting", **ONE))
         await served.until(lambda _, found: found.waiting == 1)
         waiting.close()
         await served.until(lambda _, found: not found.waiting)

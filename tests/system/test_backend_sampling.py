@@ -36,8 +36,7 @@ async def test_answers_are_the_same_and_whole_logits_are_copied_only_for_who_nee
 
 async def leave_early(served: Served, **fields: Any) -> None:
     """Close a stream once its first tokens have come, beside a request that stays."""
-    client = served.client()
-    await client.send(completion("leaves", **{**fields, "max_tokens": 400}, **STREAMED))
+    client = await served.send(completion("leaves", **{**fields, "max_tokens": 400}, **STREAMED))
     await client.read_until(b'"text":')
     client.close()
     await ask(served, **GREEDY)

@@ -12,17 +12,14 @@ from typing import Any
 import anyio
 import pytest
 
-from tests.gateway.server.sockets import Client
+from tests.gateway.server.sockets import LEAVE, Client
 from tests.gateway.server.tls.clients import LEAVE_TLS
 from tests.repeat import every_case
-from tests.system.served import GUARD, Served, completion, continuation, serving
+from tests.system.served import GUARD, LONG_PROMPT, MANY, PASS, Served, completion, continuation, serving
 
 pytestmark = [pytest.mark.anyio, every_case]
 on_each_backend = pytest.mark.parametrize("anyio_backend", ["trio", "asyncio"])
 
-PASS = 0.01
-LONG_PROMPT = "x" * 60_000
-MANY = 50_000
 LONG_NAME = "x" * 40_000
 """Text in every event of a stream, so that few events fill all buffers on their way."""
 _numbers = count()
@@ -51,9 +48,7 @@ def behind_stray_newlines(client: Client) -> None:
 
 
 WAYS: dict[str, Callable[[Client], None]] = {
-    "close": Client.close,
-    "reset": Client.reset,
-    "half-close": Client.half_close,
+    **LEAVE,
     "behind pipelined bytes": behind_pipelined_bytes,
     "behind stray newlines": behind_stray_newlines,
 }
@@ -85,11 +80,6 @@ async def no_row_is_carried(served: Served, others: int) -> None:
         assert await served.metrics() == before
 
 
-async def connections_fall_to(served: Served, number: int) -> None:
-    with anyio.fail_after(GUARD):
-        await served.server.count_falls_to(number)
-
-
 async def leave_in(served: Served, state: str, leave: Callable[[Client], None], others: int, **body: Any) -> None:
     request_id = f"leaver-{next(_numbers)}"
     client = await served.connect()
@@ -102,7 +92,7 @@ async def leave_in(served: Served, state: str, leave: Callable[[Client], None], 
     assert metrics.cached_tokens == 0, "a cancelled request keeps nothing"
     await no_row_is_carried(served, others)
     client.close()
-    await connections_fall_to(served, others)
+    await served.connections_fall_to(others)
 
 
 @on_each_backend
@@ -130,13 +120,12 @@ async def test_a_hang_up_over_tls_frees_the_request_before_the_next_pass(phase: 
 async def test_a_hang_up_in_the_queue_frees_the_request(stream: bool) -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served, neighbours(served, 2):
         for leave in WAYS.values():
-            client = served.client()
-            await client.send(completion("waits", stream=stream, max_tokens=5))
+            client = await served.send(completion("waits", stream=stream, max_tokens=5))
             await served.until(lambda _, f: f.waiting == 1)
             leave(client)
             await served.until(lambda _, f: f.waiting == 0)
             client.close()
-            await connections_fall_to(served, 2)
+            await served.connections_fall_to(2)
             await no_row_is_carried(served, 2)
 
 
@@ -159,7 +148,7 @@ async def test_a_hang_up_while_the_body_is_read_frees_the_request(way: str, othe
     async with serving(seconds_per_pass=PASS, slots=4, grace=0.0) as served, neighbours(served, others):
         async with half_a_body(served, "never whole") as client:
             WAYS[way](client)
-        await connections_fall_to(served, others)
+        await served.connections_fall_to(others)
         metrics = await served.metrics()
         assert (metrics.held, metrics.waiting) == (others, 0)
         await no_row_is_carried(served, others)
@@ -169,23 +158,25 @@ async def test_a_hang_up_while_the_body_is_read_frees_the_request(way: str, othe
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
 async def test_a_hang_up_while_the_last_bytes_are_written_frees_the_connection(stream: bool, others: int) -> None:
     async with serving(seconds_per_pass=PASS, slots=4, grace=0.0) as served, neighbours(served, others):
-        for leave in (Client.close, Client.reset, Client.half_close):
-            computed = (await served.metrics()).prompt_tokens
-            client = served.client()
-            await client.send(completion("short", max_tokens=5, stream=stream, cache_prompt=False))
-            await served.until(lambda _, f, computed=computed: f.prompt_tokens > computed)  # type: ignore[misc]
-            await served.until_gone("short")
-            leave(client)
-            client.close()
-            await connections_fall_to(served, others)
-            await no_row_is_carried(served, others)
+        for leave in LEAVE.values():
+            await leave_at_the_end(served, leave, others, stream=stream)
+
+
+async def leave_at_the_end(served: Served, leave: Callable[[Client], None], others: int, *, stream: bool) -> None:
+    computed = (await served.metrics()).prompt_tokens
+    client = await served.send(completion("short", max_tokens=5, stream=stream, cache_prompt=False))
+    await served.until(lambda _, f: f.prompt_tokens > computed)
+    await served.until_gone("short")
+    leave(client)
+    client.close()
+    await served.connections_fall_to(others)
+    await no_row_is_carried(served, others)
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
 async def test_generate_is_cancelled_like_completions(stream: bool) -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
-        client = served.client()
-        await client.send(completion("old route", path="/generate", max_tokens=MANY, stream=stream))
+        client = await served.send(completion("old route", path="/generate", max_tokens=MANY, stream=stream))
         await served.until_in("decode", "old route")
         client.close()
         await served.until_idle()
@@ -194,8 +185,7 @@ async def test_generate_is_cancelled_like_completions(stream: bool) -> None:
 
 async def test_a_lone_cancel_aborts_the_pass_under_way() -> None:
     async with serving(seconds_per_pass=1000.0, slots=2, grace=0.0) as served:
-        client = served.client()
-        await client.send(completion("stuck in a pass", max_tokens=5))
+        client = await served.send(completion("stuck in a pass", max_tokens=5))
         await served.until_in("prefill", "stuck in a pass")
         client.close()
         metrics = await served.until_idle()
@@ -244,11 +234,10 @@ async def test_a_cancel_in_prefill_is_one_line_of_the_log(caplog: pytest.LogCapt
 async def test_a_cancel_in_the_queue_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with serving(seconds_per_pass=PASS, slots=1, grace=0.0) as served, neighbours(served, 1):
-        client = served.client()
-        await client.send(completion("waits", max_tokens=5))
+        client = await served.send(completion("waits", max_tokens=5))
         await served.until(lambda _, f: f.waiting == 1)
         client.close()
-        await connections_fall_to(served, 1)
+        await served.connections_fall_to(1)
         fields = cancel_line(caplog)
     assert fields["request_id"] == "waits"
     assert (fields["phase"], fields["reason"]) == ("queued", "client closed the connection")
@@ -260,7 +249,7 @@ async def test_a_cancel_in_the_body_is_one_line_of_the_log(caplog: pytest.LogCap
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
         async with half_a_body(served, "never whole"):
             pass
-        await connections_fall_to(served, 0)
+        await served.connections_fall_to(0)
     fields = cancel_line(caplog)
     assert fields["request_id"] == "never whole"
     assert (fields["phase"], fields["reason"]) == ("body", "client closed the connection")
@@ -285,14 +274,13 @@ async def test_a_client_that_does_not_read_its_stream_loses_its_slot(
 ) -> None:
     caplog.set_level(logging.INFO)
     async with serving(seconds_per_pass=0.0, slots=1, grace=0.0, client_patience=0.5, alias=LONG_NAME) as served:
-        client = served.client(receive_buffer=2048)
-        await client.send(completion("deaf", max_tokens=MANY, stream=True))
+        client = await served.send(completion("deaf", max_tokens=MANY, stream=True), receive_buffer=2048)
         await served.until_in("decode", "deaf")
         async with anyio.create_task_group() as readers:
             readers.start_soon(read, client)
             await served.until_idle()
             readers.cancel_scope.cancel()
-        await connections_fall_to(served, 0)
+        await served.connections_fall_to(0)
         client.close()
     fields = cancel_line(caplog)
     assert (fields["request_id"], fields["phase"]) == ("deaf", "decode")
@@ -303,8 +291,7 @@ async def test_a_client_that_does_not_read_its_stream_loses_its_slot(
 
 async def test_a_deadline_ends_a_request_like_a_hang_up() -> None:
     async with serving(seconds_per_pass=PASS, slots=1, grace=0.0, request_timeout=0.3) as served:
-        client = served.client()
-        await client.send(completion("too long", max_tokens=MANY))
+        client = await served.send(completion("too long", max_tokens=MANY))
         with anyio.fail_after(GUARD):
             answer = await client.answer()
         assert answer.status == 504
@@ -315,8 +302,7 @@ async def test_a_deadline_ends_a_request_like_a_hang_up() -> None:
 
 async def test_a_deadline_after_the_first_byte_is_an_error_event_and_no_clean_end() -> None:
     async with serving(seconds_per_pass=PASS, slots=1, grace=0.0, request_timeout=0.5) as served:
-        client = served.client()
-        await client.send(completion("too long", max_tokens=MANY, stream=True))
+        client = await served.send(completion("too long", max_tokens=MANY, stream=True))
         with anyio.fail_after(GUARD):
             answer = await client.answer()
         assert answer.status == 200
@@ -331,8 +317,7 @@ async def test_a_wait_in_the_queue_beyond_its_bound_is_503() -> None:
         serving(seconds_per_pass=PASS, slots=1, grace=0.0, queue_timeout=0.2) as served,
         served.slot_in_use(),
     ):
-        client = served.client()
-        await client.send(completion("waits", max_tokens=5))
+        client = await served.send(completion("waits", max_tokens=5))
         with anyio.fail_after(GUARD):
             answer = await client.answer()
         assert answer.status == 503
@@ -344,11 +329,9 @@ async def test_a_wait_in_the_queue_beyond_its_bound_is_503() -> None:
 
 async def test_a_full_queue_is_429() -> None:
     async with serving(seconds_per_pass=PASS, slots=1, grace=0.0, queue_limit=1) as served, neighbours(served, 1):
-        waiting = served.client()
-        await waiting.send(completion("waits", max_tokens=5))
+        waiting = await served.send(completion("waits", max_tokens=5))
         await served.until(lambda _, f: f.waiting == 1)
-        refused = served.client()
-        await refused.send(completion("refused", max_tokens=5))
+        refused = await served.send(completion("refused", max_tokens=5))
         with anyio.fail_after(GUARD):
             answer = await refused.answer()
         assert answer.status == 429

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tests.gateway.server.sockets import Client
+from tests.gateway.server.sockets import LEAVE, Client
 from tests.repeat import every_case
-from tests.system.served import Served, post, serving
-from tests.system.test_cancellation import LONG_PROMPT, MANY, PASS, neighbours, no_row_is_carried
+from tests.system.served import LONG_PROMPT, MANY, PASS, Served, post, serving
+from tests.system.test_cancellation import neighbours, no_row_is_carried
 
 pytestmark = [
     pytest.mark.anyio,
@@ -39,9 +39,7 @@ PHASES: dict[str, dict[str, dict[str, Any]]] = {
 
 async def send(served: Served, request_id: str, path: str, phase: str, *, stream: bool) -> Client:
     """Send a request and read no answer."""
-    client = served.client()
-    await client.send(post(request_id, path, stream=stream, ignore_eos=True, **PHASES[path][phase]))
-    return client
+    return await served.send(post(request_id, path, stream=stream, ignore_eos=True, **PHASES[path][phase]))
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
@@ -50,7 +48,7 @@ async def test_a_hang_up_frees_the_chat_request(path: str, phase: str, stream: b
         serving(seconds_per_pass=PASS, slots=4, grace=0.0, chat_template=TEMPLATE) as served,
         neighbours(served, 1),
     ):
-        for leave in (Client.close, Client.reset, Client.half_close):
+        for leave in LEAVE.values():
             client = await send(served, "leaver", path, phase, stream=stream)
             await served.until_in(phase, "leaver")
             leave(client)

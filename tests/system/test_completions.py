@@ -8,7 +8,7 @@ import pytest
 
 from tests.gateway.joined import joined
 from tests.system.answers import ALIKE, STREAMED, assert_alike
-from tests.system.served import Served, ask, completion, serving
+from tests.system.served import MANY, PASS, Served, ask, completion, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -169,9 +169,8 @@ async def test_a_grammar_that_cannot_be_followed_is_an_error_of_the_client() -> 
     ],
 )
 async def test_a_hang_up_frees_all_choices(body: dict[str, Any]) -> None:
-    async with serving(seconds_per_pass=0.01) as served:
-        client = served.client()
-        await client.send(completion("leaver", max_tokens=50_000, **body))
+    async with serving(seconds_per_pass=PASS) as served:
+        client = await served.send(completion("leaver", max_tokens=MANY, **body))
         await served.until_in("decode", "leaver")
         client.close()
         await served.until_idle()

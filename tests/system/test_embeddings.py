@@ -1,32 +1,27 @@
 """Embeddings over real sockets: cancellation, concurrent generations, and OpenAI's own client."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import anyio
 import httpx
 import openai
 import pytest
 from openai import OpenAI
 
 from engine import EngineMetrics
-from tests.gateway.server.sockets import Client
+from tests.gateway.server.sockets import LEAVE, Client
 from tests.program import engines_of, serving_program
 from tests.random_bert import CONTEXT, WIDTH, write_random_bert
-from tests.system.served import GUARD, Served, completion, post, serving
+from tests.system.served import GUARD, LONG_PROMPT, PASS, Served, completion, post, serving
 from tests.system.test_cancellation import neighbours
 
-PASS = 0.01
-LONG_TEXT = "x" * 60_000
-
 INPUTS: dict[str, Any] = {
-    "one long text": LONG_TEXT,
+    "one long text": LONG_PROMPT,
     "many texts": ["x" * 64] * 2000,
-    "token ids": list(LONG_TEXT.encode()),
+    "token ids": list(LONG_PROMPT.encode()),
 }
-WAYS = {"close": Client.close, "reset": Client.reset, "half-close": Client.half_close}
 
 
 def embedding(texts: object, request_id: str = "embed") -> bytes:
@@ -44,8 +39,7 @@ async def nothing_is_embedded_any_more(served: Served) -> None:
         steps = (await served.metrics()).steps
         await served.until(lambda _, f: f.steps >= steps + 3)
     assert (await served.metrics()).embedding_tokens == before
-    with anyio.fail_after(GUARD):
-        await served.server.count_falls_to((await served.metrics()).held)
+    await served.connections_fall_to((await served.metrics()).held)
 
 
 @pytest.mark.anyio
@@ -53,24 +47,26 @@ async def nothing_is_embedded_any_more(served: Served) -> None:
 @pytest.mark.parametrize("inputs", INPUTS)
 async def test_a_hang_up_stops_the_embedding(inputs: str, others: int) -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served, neighbours(served, others):
-        for leave in WAYS.values():
-            tokens = (await served.metrics()).embedding_tokens
-            client = served.client()
-            await client.send(embedding(INPUTS[inputs]))
-            await served.until(lambda _, f, tokens=tokens: f.embedding_tokens > tokens)  # type: ignore[misc]
-            assert (await served.metrics()).embedding_waiting > 0
-            leave(client)
-            await nothing_is_embedded_any_more(served)
-            client.close()
+        for leave in LEAVE.values():
+            await leave_embedding(served, leave, inputs)
+
+
+async def leave_embedding(served: Served, leave: Callable[[Client], None], inputs: str) -> None:
+    tokens = (await served.metrics()).embedding_tokens
+    client = await served.send(embedding(INPUTS[inputs]))
+    await served.until(lambda _, f: f.embedding_tokens > tokens)
+    assert (await served.metrics()).embedding_waiting > 0
+    leave(client)
+    await nothing_is_embedded_any_more(served)
+    client.close()
 
 
 @pytest.mark.anyio
 async def test_a_hang_up_beside_other_embeddings_frees_the_slot() -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
-        first, second = served.client(), served.client()
-        await first.send(embedding(INPUTS["many texts"]))
+        first = await served.send(embedding(INPUTS["many texts"]))
         await served.until(lambda _, f: is_under_way(f))
-        await second.send(embedding(["y" * 64] * 2000))
+        second = await served.send(embedding(["y" * 64] * 2000))
         await served.until(lambda _, f: f.embedding_waiting > 2000)
         second.close()
         await served.until(lambda _, f: f.embedding_waiting <= 2000)
@@ -82,8 +78,7 @@ async def test_a_hang_up_beside_other_embeddings_frees_the_slot() -> None:
 @pytest.mark.anyio
 async def test_generations_go_on_beside_embeddings() -> None:
     async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
-        client = served.client()
-        await client.send(embedding(INPUTS["many texts"]))
+        client = await served.send(embedding(INPUTS["many texts"]))
         await served.until(lambda _, f: is_under_way(f))
         answer = await served.answer(completion("beside", max_tokens=5))
         assert answer.status == 200

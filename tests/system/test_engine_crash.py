@@ -16,13 +16,11 @@ from engine import EngineState, EngineStatus, Supervision
 from tests.gateway.server.sockets import Answer, Client, get
 from tests.program import engines_of
 from tests.system.answers import STREAMED, read_error, read_text
-from tests.system.served import GUARD, Served, ask, completion, continuation, serving
+from tests.system.served import GUARD, MANY, PASS, Served, ask, completion, continuation, serving
 
 pytestmark = pytest.mark.anyio
 
 PROMPT = "Once upon a time"
-PASS = 0.01
-MANY = 50_000
 TEXT = b'"text":"'
 STREAMS = 16
 SLOW_RESTART = Supervision(backoff_first=0.5)
@@ -185,13 +183,11 @@ async def test_a_client_can_leave_a_hanging_engine_at_once() -> None:
         serving(seconds_per_pass=PASS, slots=2, grace=0.0, supervision=hasty) as served,
         asking(served),
     ):
-        client = served.client()
-        await client.send(completion("leaver", stream=True, max_tokens=MANY))
+        client = await served.send(completion("leaver", stream=True, max_tokens=MANY))
         await client.see(TEXT)
         os.kill(served.engine_pid, signal.SIGSTOP)
         client.close()
-        with anyio.fail_after(GUARD):
-            await served.server.count_falls_to(0)
+        await served.connections_fall_to(0)
         await status_with(served, EngineState.READY, 1)
         served.engine._supervisor.limits = WATCHED  # that the new engine answers late is no failure
 

@@ -4,7 +4,6 @@ from functools import partial
 from typing import Any
 
 import anyio
-import orjson
 import pytest
 
 from gateway.middleware.streams.sse import EventStream
@@ -16,25 +15,22 @@ pytestmark = pytest.mark.anyio
 
 async def queue_of(served: Served, client: str) -> list[dict[str, Any]]:
     """Return the queue as a client sees it."""
-    answer = await served.answer(by(client, get("/slots/queue")))
-    assert answer.status == 200, answer.body
-    queue: list[dict[str, Any]] = orjson.loads(answer.body)
+    queue: list[dict[str, Any]] = await served.content(by(client, get("/slots/queue")))
     return queue
 
 
 async def send(served: Served, client: str, request_id: str, **body: Any) -> None:
     """Send a request, and wait until the engine has it."""
     before = (await served.metrics()).waiting
-    await served.client().send(by(client, completion(request_id, **{"max_tokens": 400, **body})))
+    await served.send(by(client, completion(request_id, **{"max_tokens": 400, **body})))
     await served.until(lambda _, metrics: metrics.waiting == before + 1)
 
 
 async def test_freed_slots_go_to_clients_that_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("engine.client.queue_positions.FRESH", 0.0)
     async with serving(seconds_per_pass=1000.0, slots=1, grace=0.0) as served:
-        runs = served.client()
         with anyio.fail_after(GUARD):
-            await runs.send(by("greedy", completion("runs", max_tokens=400)))
+            runs = await served.send(by("greedy", completion("runs", max_tokens=400)))
             await served.until_in("prefill", "runs")
             for number in range(20):
                 await send(served, "greedy", f"greedy-{number}", priority=-number)
@@ -60,9 +56,9 @@ async def test_a_waiting_stream_says_where_it_stands(monkeypatch: pytest.MonkeyP
     impatient = partial(EventStream, keep_alive=0.01)
     monkeypatch.setattr("gateway.apis.openai.completions.endpoint.EventStream", impatient)
     async with serving(seconds_per_pass=1000.0, slots=1, grace=0.0) as served:
-        runs, ahead, waits = served.client(), served.client(), served.client()
+        ahead, waits = served.client(), served.client()
         with anyio.fail_after(GUARD):
-            await runs.send(completion("runs", max_tokens=5))
+            runs = await served.send(completion("runs", max_tokens=5))
             await served.until_in("prefill", "runs")
             for place, client in enumerate((ahead, waits), start=1):
                 await client.send(completion(f"waits-{place}", max_tokens=5, stream=True))

@@ -12,14 +12,11 @@ from gateway.server.aside import serving_aside
 from gateway.server.listen import listen
 from tests.gateway.metrics.scraped import Scrape, scrape
 from tests.gateway.server.sockets import Client, get
-from tests.program import engines_of
 from tests.system.answers import STREAMED
-from tests.system.served import GUARD, Served, completion, post, serving
+from tests.system.served import GUARD, MANY, PASS, Served, completion, post, serving
 
 pytestmark = pytest.mark.anyio
 
-PASS = 0.01
-MANY = 50_000
 RESTART = Supervision(backoff_first=0.3, stall_timeout=10 * GUARD)
 
 
@@ -71,8 +68,7 @@ async def test_accepted_requests_are_finished_failed_cancelled_or_running_in_eve
                         clients.start_soon(come_and_go, served, random.Random(number), number)
                 await served.server.count_falls_to(1)  # that of the scraper
             scraping.cancel_scope.cancel()
-        with anyio.fail_after(GUARD):
-            await served.server.count_falls_to(0)
+        await served.connections_fall_to(0)
         found = await read(served)
     check_identity(found)
     assert found.value("llama_gateway_requests_in_progress") == found.value("llama_gateway_requests_running") == 0
@@ -111,8 +107,7 @@ async def test_gauges_follow_the_running_requests() -> None:
         found = await read(served)
         for client in clients:
             client.close()
-        with anyio.fail_after(GUARD):
-            await served.server.count_falls_to(0)
+        await served.connections_fall_to(0)
         idle = await read(served)
     names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "llama_gateway_requests_in_progress")
     assert [found.value(name) for name in names] == [1, 2, 3]
@@ -124,13 +119,11 @@ async def test_counters_outlive_the_engine_and_a_scrape_waits_for_none() -> None
     async with serving(seconds_per_pass=PASS, slots=1, supervision=RESTART) as served:
         await served.answer(completion("first", max_tokens=10))
         before = await read(served)
-        (pid,) = engines_of(os.getpid())
-        os.kill(pid, signal.SIGKILL)
+        os.kill(served.engine_pid, signal.SIGKILL)
         with anyio.fail_after(GUARD):
             while served.engine.status.state is EngineState.READY:
                 await served.engine.status_changed()
-        client = served.client()
-        await client.send(completion("waits", max_tokens=10))
+        client = await served.send(completion("waits", max_tokens=10))
         with anyio.fail_after(GUARD):
             while not (down := await read(served)).value("vllm:num_requests_waiting"):
                 pass
@@ -146,8 +139,7 @@ async def test_counters_outlive_the_engine_and_a_scrape_waits_for_none() -> None
 
 async def test_a_stopped_engine_delays_no_scrape() -> None:
     async with serving(seconds_per_pass=PASS, slots=1, grace=0.0) as served:
-        client = served.client()
-        await client.send(completion("runs", max_tokens=MANY, stream=True))
+        client = await served.send(completion("runs", max_tokens=MANY, stream=True))
         await client.see(b'"text":"')
         os.kill(served.engine_pid, signal.SIGSTOP)
         try:
@@ -162,8 +154,7 @@ async def test_a_port_of_its_own_shows_the_metrics_while_the_server_drains() -> 
     sockets = listen("127.0.0.1", 0)
     port = sockets[0].getsockname()[1]
     async with serving(seconds_per_pass=PASS, grace=GUARD) as served:
-        client = served.client()
-        await client.send(completion("last", max_tokens=MANY, stream=True))
+        client = await served.send(completion("last", max_tokens=MANY, stream=True))
         await client.see(b'"text":"')
         async with serving_aside(served.gateway.metrics_app, sockets, anyio.current_time):
             served.shutdown.set()

@@ -6,12 +6,10 @@ from functools import partial
 from pathlib import Path
 
 import anyio
-import orjson
 import pytest
 
 from engine import EngineState
-from tests.program import engines_of
-from tests.system.served import GUARD, Served, ask, completion, serving
+from tests.system.served import GUARD, Served, ask, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -23,10 +21,9 @@ NEW = 7
 async def computed(served: Served, prompt: list[int]) -> int:
     """Return the number of prompt tokens that the engine computes for a prompt."""
     before = (await served.until_idle()).computed_prompt_tokens
-    answer = await served.answer(completion("r", prompt=prompt, max_tokens=2, temperature=0))
-    assert answer.status == 200, answer.body
+    answer = await ask(served, prompt=prompt, max_tokens=2)
     count = (await served.until_idle()).computed_prompt_tokens - before
-    assert orjson.loads(answer.body)["usage"]["prompt_tokens_details"]["cached_tokens"] == len(prompt) - count
+    assert answer["usage"]["prompt_tokens_details"]["cached_tokens"] == len(prompt) - count
     return count
 
 
@@ -38,8 +35,7 @@ async def test_only_new_tokens_are_computed_after_a_kill_and_after_a_restart(tmp
     async with serving(prefix_dir=tmp_path) as served:
         assert await computed(served, SYSTEM) == len(SYSTEM)
         await served.until(lambda *_: bool(files_of(tmp_path)))
-        (pid,) = engines_of(os.getpid())
-        os.kill(pid, signal.SIGKILL)
+        os.kill(served.engine_pid, signal.SIGKILL)
         with anyio.fail_after(GUARD):
             while (served.engine.status.restarts, served.engine.status.state) != (1, EngineState.READY):
                 await served.engine.status_changed(served.engine.status)

@@ -6,7 +6,6 @@ from itertools import count
 from random import Random
 from typing import Any
 
-import orjson
 import pytest
 
 from gateway.routing.blocks import PromptScope, text_blocks
@@ -41,9 +40,7 @@ class Ingress:
         self._time = count()
 
     async def send(self, name: str, path: str, **body: Any) -> dict[str, Any]:
-        answer = await self.gateways[name].answer(post(f"r{next(self._ids)}", path, **body))
-        assert answer.status == 200, answer.body
-        decoded: dict[str, Any] = orjson.loads(answer.body)
+        decoded: dict[str, Any] = await self.gateways[name].content(post(f"r{next(self._ids)}", path, **body))
         return decoded
 
     async def chat(self, messages: list[dict[str, str]]) -> tuple[Routed[str], int]:
@@ -62,8 +59,8 @@ class Ingress:
         """Take over a report of each gateway."""
         for name, served in self.gateways.items():
             _, since = self.router.known(name)
-            answer = await served.answer(get(f"/prefixes?since={since}"))
-            assert self.router.receive(name, Report.from_json(orjson.loads(answer.body)))
+            report = await served.content(get(f"/prefixes?since={since}"))
+            assert self.router.receive(name, Report.from_json(report))
 
 
 @asynccontextmanager

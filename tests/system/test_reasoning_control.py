@@ -3,8 +3,7 @@
 import orjson
 import pytest
 
-from tests.system.served import post, serving
-from tests.system.test_cancellation import MANY, PASS
+from tests.system.served import MANY, PASS, post, serving
 
 pytestmark = pytest.mark.anyio
 

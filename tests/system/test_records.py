@@ -18,13 +18,10 @@ from tests.program import engines_of
 from tests.records import Records
 from tests.repeat import TIMES
 from tests.system.answers import STREAMED, read_completion, read_error
-from tests.system.served import GUARD, Served, completion, post, serving
+from tests.system.served import GUARD, LONG_PROMPT, MANY, PASS, Served, completion, post, serving
 
 pytestmark = pytest.mark.anyio
 
-PASS = 0.01
-MANY = 50_000
-LONG_PROMPT = "x" * 60_000
 QUICK_RESTART = Supervision(backoff_first=0.01, stall_timeout=10 * GUARD)
 
 
@@ -35,20 +32,17 @@ async def recording(**fields: Any) -> AsyncIterator[tuple[Served, Records]]:
     async with serving(**{"seconds_per_pass": PASS, "grace": 0.0, **fields}) as served:
         served.gateway.observers.append(records)
         yield served, records
-        with anyio.fail_after(GUARD):
-            await served.server.count_falls_to(0)
+        await served.connections_fall_to(0)
     records.check()
 
 
 async def record_of_leaver(served: Served, records: Records, state: str, **body: Any) -> RequestRecord:
     """Send a request, hang up in a state of its slot, and return its record."""
-    client = served.client()
-    await client.send(completion("leaver", **body))
+    client = await served.send(completion("leaver", **body))
     await served.until_in(state, "leaver")
     await served.until(lambda _, metrics: metrics.steps > 2)
     client.close()
-    with anyio.fail_after(GUARD):
-        await served.server.count_falls_to(0)
+    await served.connections_fall_to(0)
     return records.of("leaver")
 
 
@@ -81,17 +75,14 @@ async def test_a_client_that_left_in_decode_is_charged_for_all_choices(stream: b
 async def test_tokens_of_the_running_step_are_wasted() -> None:
     """Of two streams in one step one leaves: the step runs to its end for the other."""
     async with recording(slots=2, seconds_per_pass=0.05) as (served, records):
-        stays = served.client()
-        await stays.send(completion("stays", max_tokens=MANY, stream=True))
+        stays = await served.send(completion("stays", max_tokens=MANY, stream=True))
         await stays.see(b'"text":"')
         wasted = 0
         for number in range(20):
-            client = served.client()
-            await client.send(completion(f"leaves-{number}", max_tokens=MANY, stream=True))
+            client = await served.send(completion(f"leaves-{number}", max_tokens=MANY, stream=True))
             await client.see(b'"text":"')
             client.close()
-            with anyio.fail_after(GUARD):
-                await served.server.count_falls_to(1)
+            await served.connections_fall_to(1)
             wasted = records.of(f"leaves-{number}").wasted_tokens
             if wasted:
                 break
@@ -101,14 +92,12 @@ async def test_tokens_of_the_running_step_are_wasted() -> None:
 
 async def test_a_client_that_left_the_queue_is_charged_for_nothing() -> None:
     async with recording(slots=1) as (served, records):
-        holder, waiter = served.client(), served.client()
-        await holder.send(completion("holds", max_tokens=MANY, stream=True))
+        holder = await served.send(completion("holds", max_tokens=MANY, stream=True))
         await served.until_in("decode", "holds")
-        await waiter.send(completion("leaver", max_tokens=5))
+        waiter = await served.send(completion("leaver", max_tokens=5))
         await served.until(lambda _, metrics: metrics.waiting == 1)
         waiter.close()
-        with anyio.fail_after(GUARD):
-            await served.server.count_falls_to(1)
+        await served.connections_fall_to(1)
         record = records.of("leaver")
         holder.close()
     assert (record.outcome, record.phase, record.cause) == (Outcome.CANCELLED, "queued", "client_left")
@@ -159,12 +148,10 @@ async def test_embeddings_are_recorded() -> None:
 async def test_a_client_that_left_its_embeddings_is_charged_for_what_was_computed() -> None:
     texts = ["x" * 4000] * 400
     async with recording() as (served, records):
-        client = served.client()
-        await client.send(post("leaver", "/v1/embeddings", model="default", input=texts))
+        client = await served.send(post("leaver", "/v1/embeddings", model="default", input=texts))
         await served.until(lambda _, metrics: metrics.embedding_tokens > 0)
         client.close()
-        with anyio.fail_after(GUARD):
-            await served.server.count_falls_to(0)
+        await served.connections_fall_to(0)
         metrics = await served.metrics()
     record = records.of("leaver")
     assert (record.outcome, record.phase, record.cause) == (Outcome.CANCELLED, "embedding", "client_left")
@@ -181,23 +168,21 @@ async def test_a_refusal_is_recorded() -> None:
 
 async def test_a_full_queue_is_recorded() -> None:
     async with recording(slots=1, queue_limit=1) as (served, records):
-        clients = [served.client() for _ in range(2)]
-        await clients[0].send(completion("runs", max_tokens=MANY))
+        runs = await served.send(completion("runs", max_tokens=MANY))
         await served.until_in("decode", "runs")
-        await clients[1].send(completion("waits", max_tokens=MANY))
+        waits = await served.send(completion("waits", max_tokens=MANY))
         await served.until(lambda _, metrics: metrics.waiting == 1)
         assert (await served.answer(completion("full"))).status == 429
         record = records.of("full")
-        for client in clients:
-            client.close()
+        runs.close()
+        waits.close()
     assert (record.outcome, record.cause) == (Outcome.REFUSED, "queue_full")
 
 
 async def test_a_deadline_is_recorded() -> None:
     """It may come in the queue or later: the first request has the same deadline."""
     async with recording(slots=1, request_timeout=0.2) as (served, records):
-        client = served.client()
-        await client.send(completion("holds", max_tokens=MANY, stream=True))
+        client = await served.send(completion("holds", max_tokens=MANY, stream=True))
         assert (await served.answer(completion("late", max_tokens=MANY))).status >= 500
         client.close()
     assert (records.of("late").outcome, records.of("late").cause) == (Outcome.CANCELLED, "deadline")
@@ -211,8 +196,7 @@ async def test_a_wait_in_the_queue_that_is_too_long_is_recorded() -> None:
 
 async def test_a_slow_reader_is_recorded() -> None:
     async with recording(client_patience=0.1, alias="x" * 40_000) as (served, records):
-        client = served.client(receive_buffer=4096)
-        await client.send(completion("slow", max_tokens=MANY, stream=True))
+        client = await served.send(completion("slow", max_tokens=MANY, stream=True), receive_buffer=4096)
         with anyio.fail_after(GUARD):
             await records.has_ended.wait()
         client.close()
@@ -221,8 +205,7 @@ async def test_a_slow_reader_is_recorded() -> None:
 
 async def test_a_shutdown_is_recorded() -> None:
     async with recording() as (served, records):
-        client = served.client()
-        await client.send(completion("open", max_tokens=MANY, stream=True))
+        client = await served.send(completion("open", max_tokens=MANY, stream=True))
         await client.see(b'"text":"')
         served.shutdown.set()
         await client.see(b"shutting_down")
@@ -232,16 +215,15 @@ async def test_a_shutdown_is_recorded() -> None:
 
 async def test_a_death_of_the_engine_fails_or_replays_each_request() -> None:
     async with recording(slots=2, supervision=QUICK_RESTART) as (served, records):
-        shown, unread = served.client(), served.client()
-        await shown.send(completion("shown", max_tokens=MANY, stream=True))
+        shown = await served.send(completion("shown", max_tokens=MANY, stream=True))
         await shown.see(b'"text":"')
-        await unread.send(completion("unread", max_tokens=30))
+        unread = await served.send(completion("unread", max_tokens=30))
         await served.until_in("decode", "unread")
         os.kill(served.engine_pid, signal.SIGKILL)
         assert b"engine_died" in (await shown.answer()).body
         assert read_completion(await unread.answer()).usage["completion_tokens"] == 30
-        for client in (shown, unread):
-            client.close()
+        shown.close()
+        unread.close()
     failed, replayed = records.of("shown"), records.of("unread")
     assert (failed.outcome, failed.phase, failed.cause) == (Outcome.FAILED, "decode", "engine_died")
     assert (replayed.outcome, replayed.replayed, replayed.completion_tokens) == (Outcome.FINISHED, True, 30)
@@ -301,6 +283,5 @@ async def test_each_of_many_random_requests_begins_once_and_ends_once(seed: int)
         async with anyio.create_task_group() as clients:
             for number in range(8):
                 clients.start_soon(crowd.run, number)
-        with anyio.fail_after(GUARD):
-            await served.server.count_falls_to(0)
+        await served.connections_fall_to(0)
     assert {record.outcome for record in records.ended} >= {Outcome.FINISHED, Outcome.CANCELLED}

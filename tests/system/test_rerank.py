@@ -7,7 +7,7 @@ import pytest
 
 from tests.program import GUARD, serving_program
 from tests.random_ranker import write_random_ranker
-from tests.system.served import post, serving
+from tests.system.served import PASS, post, serving
 from tests.system.test_embeddings import is_under_way, nothing_is_embedded_any_more
 
 DOCUMENTS = ["a cat is an animal", "the sun", "what is a cat"]
@@ -31,9 +31,8 @@ def test_a_real_model_ranks_and_does_nothing_else(tmp_path: Path) -> None:
 
 @pytest.mark.anyio
 async def test_a_hang_up_frees_all_documents() -> None:
-    async with serving(seconds_per_pass=0.01, slots=2, grace=0.0, pooling="rank") as served:
-        client = served.client()
-        await client.send(post("rank", "/v1/rerank", query="cat", documents=["x" * 64] * 2000))
+    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0, pooling="rank") as served:
+        client = await served.send(post("rank", "/v1/rerank", query="cat", documents=["x" * 64] * 2000))
         await served.until(lambda _, f: is_under_way(f))
         client.close()
         await nothing_is_embedded_any_more(served)

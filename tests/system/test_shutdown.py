@@ -15,12 +15,10 @@ from gateway.server.transport import Transport
 from tests.gateway.server.sockets import Client, get
 from tests.program import Process, engines_of, must_end, said, serving_program
 from tests.system.answers import STREAMED, read_error, read_text
-from tests.system.served import GUARD, Served, completion, continuation, serving
+from tests.system.served import GUARD, MANY, PASS, Served, completion, continuation, serving
 
 pytestmark = pytest.mark.anyio
 
-PASS = 0.01
-MANY = 50_000
 PATIENT, HASTY = 3600.0, 0.1
 
 
@@ -37,8 +35,7 @@ async def shutting_down(served: Served, *clients: Client) -> AsyncIterator[None]
 
 async def test_a_new_connection_is_refused_during_shutdown() -> None:
     async with serving(seconds_per_pass=PASS, grace=PATIENT) as served:
-        client = served.client()
-        await client.send(completion("last", stream=True, max_tokens=MANY))
+        client = await served.send(completion("last", stream=True, max_tokens=MANY))
         await client.see(b'"text":"')
         async with shutting_down(served, client):
             await served.draining.wait()
@@ -95,8 +92,7 @@ async def test_a_started_health_request_reports_draining() -> None:
 
 async def test_a_client_that_does_not_read_cannot_delay_the_shutdown() -> None:
     async with serving(seconds_per_pass=0.0, slots=1, grace=HASTY, alias="x" * 40_000) as served:
-        client = served.client(receive_buffer=2048)
-        await client.send(completion("deaf", stream=True, max_tokens=MANY))
+        client = await served.send(completion("deaf", stream=True, max_tokens=MANY), receive_buffer=2048)
         await until_nothing_more_is_sent(served)
         async with shutting_down(served):
             pass
@@ -118,8 +114,7 @@ def unsent(connection: Connection) -> bool:
 async def test_a_hanging_engine_cannot_delay_the_shutdown() -> None:
     supervision = Supervision(answer_timeout=0.1, drain_timeout=0.1)
     async with serving(seconds_per_pass=PASS, grace=HASTY, supervision=supervision) as served:
-        client = served.client()
-        await client.send(completion("stream", stream=True, max_tokens=MANY))
+        client = await served.send(completion("stream", stream=True, max_tokens=MANY))
         await client.see(b'"text":"')
         os.kill(served.engine_pid, signal.SIGSTOP)
         async with shutting_down(served, client):

@@ -6,21 +6,17 @@ from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
-import anyio
 import pytest
 
 from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.usage.store import usage_store
 from gateway.usage.writer import UsageWriter
 from tests.program import must_end, serving_program
-from tests.system.served import GUARD, Served, completion, serving
+from tests.system.served import GUARD, LONG_PROMPT, MANY, PASS, Served, completion, serving
 
 pytestmark = pytest.mark.anyio
 
-PASS = 0.01
-MANY = 50_000
 PROMPT = "abc" * 40
-LONG_PROMPT = "x" * 60_000
 
 
 def rows_in(path: Path) -> dict[str, dict[str, Any]]:
@@ -53,8 +49,7 @@ async def leave_queue(served: Served) -> None:
     for number, holder in enumerate(holders):
         await holder.send(completion(f"holds-{number}", max_tokens=MANY, stream=True))
         await served.until_in("decode", f"holds-{number}")
-    waiter = served.client()
-    await waiter.send(completion("queued", max_tokens=5))
+    waiter = await served.send(completion("queued", max_tokens=5))
     await served.until(lambda _, metrics: metrics.waiting == 1)
     waiter.close()
     await served.until(lambda _, metrics: metrics.waiting == 0)
@@ -81,8 +76,7 @@ async def test_a_request_is_charged_for_what_was_computed_whatever_its_phase(tmp
         await leave(served, "decode", prompt="ab", max_tokens=MANY)
         await leave_queue(served)
         metrics = await served.until_idle()
-        with anyio.fail_after(GUARD):
-            await served.server.count_falls_to(0)
+        await served.connections_fall_to(0)
         ledger = limiter_of(served).ledger("")
         now = limiter_of(served).clock().time
         charged = 10**9 - ledger.day.remaining(10**9, now)
@@ -117,8 +111,7 @@ async def test_budgets_are_restored_after_a_restart(tmp_path: Path) -> None:
         async with serving(seconds_per_pass=PASS, usage=UsageWriter(store)) as served:
             assert (await served.answer(completion("whole", prompt="abc", max_tokens=7))).status == 200
             ledger, now = limiter_of(served).ledger(""), limiter_of(served).clock().time
-            with anyio.fail_after(GUARD):
-                await served.server.count_falls_to(0)
+            await served.connections_fall_to(0)
             used.append((10**9 - ledger.day.remaining(10**9, now), 10**9 - ledger.month.remaining(10**9, now)))
     assert used == [(10, 10), (20, 20)]
 
