@@ -14,6 +14,12 @@ VIRTUAL_CLOCK = "virtual-clock"
 ON_VIRTUAL_CLOCK = pytest.mark.parametrize("anyio_backend", [VIRTUAL_CLOCK], indirect=True)
 """Trio, on a clock that jumps to the next deadline as soon as every task waits."""
 
+WITH_SDK = [
+    pytest.mark.anyio,
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
+]
+"""Marks of tests with an SDK, which leaves its own generators unfinished at the end of a stream. Trio reports it."""
+
 GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "GGML_VK_VISIBLE_DEVICES")
 """Variables that list the GPUs of a process. Without any, llama.cpp computes on the CPU."""
 

@@ -9,15 +9,12 @@ import anyio
 import pytest
 from openai import AsyncOpenAI
 
+from tests.backends import WITH_SDK
 from tests.models import model_path
 from tests.random_adapter import write_adapter, write_merged
 from tests.system.served import GUARD, LONG_PROMPT, MANY, PASS, Served, ask, completion, post, serving
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = WITH_SDK
 
 PROMPT = "Once upon a time"
 GREEDY: dict[str, Any] = {"prompt": PROMPT, "max_tokens": 24, "temperature": 0, "extra_body": {"ignore_eos": True}}

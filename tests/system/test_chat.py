@@ -11,16 +11,13 @@ from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel, ConfigDict
 
+from tests.backends import WITH_SDK
 from tests.program import ROOT, serving_program
 from tests.system.answers import ALIKE, assert_alike
 from tests.system.description import Description
 from tests.system.served import GUARD
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = WITH_SDK
 
 TEMPLATE = ROOT / "engine" / "embedded" / "training" / "chat_template.jinja"
 ASKED: list[Any] = [{"role": "user", "content": "Once upon a time"}]

@@ -17,15 +17,12 @@ from openai.types.responses import (
 from openai.types.responses.response_output_text import Logprob
 from pydantic import BaseModel
 
+from tests.backends import WITH_SDK
 from tests.program import ROOT, serving_program
 from tests.system.description import Description
 from tests.system.served import GUARD
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = WITH_SDK
 
 TEMPLATE = ROOT / "engine" / "embedded" / "training" / "chat_template.jinja"
 ASKED: dict[str, Any] = {"model": "tiny", "input": "Once upon a time", "temperature": 0, "max_output_tokens": 16}

@@ -9,13 +9,10 @@ from anthropic import Anthropic, AsyncAnthropic, beta_tool
 from anthropic.types import Message, MessageTokensCount, ModelInfo, RawMessageStreamEvent, ToolUseBlock
 from pydantic import BaseModel, TypeAdapter
 
+from tests.backends import WITH_SDK
 from tests.program import GUARD, Embedded
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = WITH_SDK
 
 TOLD = "17+25=42"
 ASKED: Any = {"role": "user", "content": "What is 17 plus 25?"}

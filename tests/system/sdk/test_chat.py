@@ -8,13 +8,10 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.chat import ChatCompletion
 
+from tests.backends import WITH_SDK
 from tests.system.answers import ALIKE
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = WITH_SDK
 
 SUM: dict[str, Any] = {
     "model": "tiny",

@@ -10,15 +10,12 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types import Completion
 
+from tests.backends import WITH_SDK
 from tests.program import serving_program
 from tests.system.answers import ALIKE, assert_alike
 from tests.system.served import GUARD
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = WITH_SDK
 
 PROMPT = "Once upon a time"
 ON_AND_ON: dict[str, Any] = {

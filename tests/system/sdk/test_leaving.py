@@ -11,13 +11,10 @@ import openai
 import pytest
 from openai import AsyncOpenAI, OpenAI
 
+from tests.backends import WITH_SDK
 from tests.program import GUARD, Embedded, said
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = WITH_SDK
 
 ON: dict[str, Any] = {"ignore_eos": True, "speculative": False}
 TIMEOUTS = (0.2, 0.8, 3.2, 12.8)

@@ -8,11 +8,9 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 from openai.types.responses import FunctionToolParam, ResponseCustomToolCall, ResponseFunctionToolCall
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
-]
+from tests.backends import WITH_SDK
+
+pytestmark = WITH_SDK
 
 SUM: dict[str, Any] = {"model": "tiny", "input": "What is 17 plus 25?", "temperature": 0}
 TOLD = "17+25=42"

@@ -7,11 +7,9 @@ from openai import AsyncOpenAI, OpenAI, pydantic_function_tool
 from openai.types.chat import ChatCompletion, ChatCompletionMessage
 from pydantic import BaseModel
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
-]
+from tests.backends import WITH_SDK
+
+pytestmark = WITH_SDK
 
 
 class Add(BaseModel):

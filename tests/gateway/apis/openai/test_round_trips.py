@@ -9,16 +9,13 @@ import pytest
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
+from tests.backends import WITH_SDK
 from tests.gateway.apis.openai.responses.asking import CALL, THOUGHT, answering, chatting
 from tests.gateway.application import app_of
 from tests.gateway.fake_engine import FakeEngine
 from tests.repeat import first
 
-pytestmark = [
-    pytest.mark.anyio,
-    # The SDK leaves its own generators unfinished at the end of a stream, and Trio reports it.
-    pytest.mark.filterwarnings("ignore:Exception ignored in. <async_generator:pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = WITH_SDK
 
 
 class Add(BaseModel):
