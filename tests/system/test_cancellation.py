@@ -325,18 +325,3 @@ async def test_a_wait_in_the_queue_beyond_its_bound_is_503() -> None:
         assert "retry-after" in answer.headers
         assert (await served.metrics()).waiting == 0
         client.close()
-
-
-async def test_a_full_queue_is_429() -> None:
-    async with serving(seconds_per_pass=PASS, slots=1, grace=0.0, queue_limit=1) as served, neighbours(served, 1):
-        waiting = await served.send(completion("waits", max_tokens=5))
-        await served.until(lambda _, f: f.waiting == 1)
-        refused = await served.send(completion("refused", max_tokens=5))
-        with anyio.fail_after(GUARD):
-            answer = await refused.answer()
-        assert answer.status == 429
-        assert b"queue_full" in answer.body
-        assert "retry-after-ms" in answer.headers
-        refused.close()
-        waiting.close()
-        await served.until(lambda _, f: f.waiting == 0)

@@ -141,27 +141,9 @@ def test_a_required_tool_call_is_made(client: OpenAI) -> None:
     Add.model_validate_json(call.function.arguments)
 
 
-def test_a_call_and_its_result_continue_the_conversation(client: OpenAI) -> None:
-    (choice,) = create(client, tools=[ADD], tool_choice="required", parallel_tool_calls=False).choices
-    (call,) = choice.message.tool_calls or []
-    result = {"role": "tool", "tool_call_id": call.id, "content": "4"}
-    answer = create(client, messages=[*ASKED, choice.message, result], tools=[ADD], tool_choice="none", max_tokens=4)
-    assert answer.choices[0].message.tool_calls is None
-
-
 def test_length_wins_over_a_call(client: OpenAI) -> None:
     (choice,) = create(client, tools=[ADD], tool_choice="required", max_tokens=30).choices
     assert choice.finish_reason == "length"
-
-
-def test_answers_and_arguments_are_parsed_into_models(client: OpenAI) -> None:
-    answer = client.chat.completions.parse(model="tiny", messages=ASKED, response_format=Verdict)
-    assert isinstance(answer.choices[0].message.parsed, Verdict)
-    called = client.chat.completions.parse(
-        model="tiny", messages=ASKED, tools=[ADD], tool_choice="required", parallel_tool_calls=False
-    )
-    (call,) = called.choices[0].message.tool_calls or []
-    assert isinstance(call.function.parsed_arguments, Add)
 
 
 def test_a_schema_with_tools_allows_an_answer_or_a_call(client: OpenAI) -> None:
@@ -170,16 +152,6 @@ def test_a_schema_with_tools_allows_an_answer_or_a_call(client: OpenAI) -> None:
     )
     message = answer.choices[0].message
     assert isinstance(message.parsed, Verdict) or message.tool_calls
-
-
-def test_the_stream_helper_parses_arguments(client: OpenAI) -> None:
-    with client.chat.completions.stream(
-        model="tiny", messages=ASKED, tools=[ADD], tool_choice="required", parallel_tool_calls=False
-    ) as stream:
-        kinds = {event.type for event in stream}
-        (call,) = stream.get_final_completion().choices[0].message.tool_calls or []
-    assert {"chunk", "tool_calls.function.arguments.delta", "tool_calls.function.arguments.done"} <= kinds
-    assert isinstance(call.function.parsed_arguments, Add)
 
 
 async def test_concurrent_requests_get_the_same_answer(async_client: AsyncOpenAI) -> None:

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from typing import Any, Literal
 
-import anyio
 import openai
 import pytest
-from openai import AsyncOpenAI, OpenAI
+from openai import OpenAI
 from openai.types.responses import (
     Response,
     ResponseFunctionToolCall,
@@ -20,7 +19,6 @@ from pydantic import BaseModel
 from tests.backends import WITH_SDK
 from tests.program import ROOT, serving_program
 from tests.system.description import Description
-from tests.system.served import GUARD
 
 pytestmark = WITH_SDK
 
@@ -32,10 +30,6 @@ ON_AND_ON: dict[str, Any] = {
     "max_output_tokens": 15_000,
     "extra_body": {"ignore_eos": True, "speculative": False},
 }
-
-
-class Verdict(BaseModel):
-    good: bool
 
 
 class Add(BaseModel):
@@ -60,15 +54,6 @@ def until_idle(client: OpenAI) -> None:
     slots = client.with_options(base_url=str(client.base_url).replace("/v1", ""))
     while any(slot["is_processing"] for slot in slots.get("/slots", cast_to=list[dict[str, Any]])):
         pass
-
-
-def test_a_whole_response_has_its_text_and_usage(client: OpenAI) -> None:
-    response = client.responses.create(**ASKED, instructions="Tell.", metadata={"a": "b"})
-    assert (response.object, response.model, response.metadata) == ("response", "tiny", {"a": "b"})
-    assert response.output_text
-    assert response.usage is not None
-    assert response.usage.output_tokens <= 16
-    assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens
 
 
 def test_a_stream_is_the_same_response_in_pieces(client: OpenAI) -> None:
@@ -99,14 +84,6 @@ def told_of(response: Response) -> list[Logprob]:
     return part.logprobs
 
 
-def test_an_answer_is_parsed_into_a_model(client: OpenAI) -> None:
-    fields = {**ASKED, "max_output_tokens": 200}
-    response = client.responses.parse(**fields, text_format=Verdict)
-    assert isinstance(response.output_parsed, Verdict)
-    with client.responses.stream(**fields, text_format=Verdict) as stream:
-        assert stream.get_final_response().output_parsed == response.output_parsed
-
-
 def test_a_call_is_parsed_and_answered(client: OpenAI) -> None:
     fields = {**ASKED, "max_output_tokens": 400, "parallel_tool_calls": False}
     response = client.responses.parse(**fields, **CALLED)
@@ -120,13 +97,6 @@ def test_a_call_is_parsed_and_answered(client: OpenAI) -> None:
     assert answer.output_text
 
 
-def test_a_call_is_streamed(client: OpenAI) -> None:
-    with client.responses.stream(**{**ASKED, "max_output_tokens": 400}, **CALLED, parallel_tool_calls=False) as stream:
-        final = stream.get_final_response()
-    (call,) = final.output
-    assert isinstance(call.parsed_arguments, Add)  # type: ignore[union-attr]
-
-
 def test_a_conversation_needs_no_store(client: OpenAI) -> None:
     first = client.responses.create(**ASKED, store=False)
     items = [{"role": "user", "content": ASKED["input"]}, *(item.to_dict() for item in first.output)]
@@ -134,16 +104,6 @@ def test_a_conversation_needs_no_store(client: OpenAI) -> None:
     assert again.output_text
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(first.id)
-
-
-def test_a_response_is_stored_until_deleted(client: OpenAI) -> None:
-    response = client.responses.create(**ASKED)
-    assert client.responses.retrieve(response.id) == response
-    (item,) = client.responses.input_items.list(response.id)
-    assert item.to_dict()["content"] == [{"type": "input_text", "text": ASKED["input"]}]
-    client.responses.delete(response.id)
-    with pytest.raises(openai.NotFoundError):
-        client.responses.retrieve(response.id)
 
 
 def test_the_input_tokens_endpoint_agrees_with_usage(client: OpenAI) -> None:
@@ -176,22 +136,6 @@ def test_a_stream_that_is_left_frees_its_slot_and_is_forgotten(client: OpenAI) -
     until_idle(client)
     with pytest.raises(openai.NotFoundError):
         client.responses.retrieve(created.response.id)
-
-
-async def test_the_async_client_gets_the_same_response(client: OpenAI, async_client: AsyncOpenAI) -> None:
-    with anyio.fail_after(GUARD):
-        async with async_client.responses.stream(**ASKED) as stream:
-            text = "".join([event.delta async for event in stream if event.type == "response.output_text.delta"])
-        assert text == (await async_client.responses.create(**ASKED)).output_text
-        with pytest.raises(openai.APITimeoutError):
-            await async_client.with_options(timeout=0.2).responses.create(**ON_AND_ON)
-    until_idle(client)
-
-
-def test_an_unsupported_request_is_a_bad_request(client: OpenAI) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        client.responses.create(**ASKED, tools=[{"type": "file_search", "vector_store_ids": ["vs_1"]}])
-    assert (caught.value.param, caught.value.type) == ("tools[0]", "invalid_request_error")
 
 
 EVENTS = {

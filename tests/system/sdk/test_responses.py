@@ -75,6 +75,8 @@ def test_a_response_continues_an_earlier_one(client: OpenAI) -> None:
 def test_a_response_is_stored_by_default_and_until_deleted(client: OpenAI) -> None:
     kept, forgotten = client.responses.create(**SUM), client.responses.create(**SUM, store=False)
     assert client.responses.retrieve(kept.id) == kept
+    (item,) = client.responses.input_items.list(kept.id)
+    assert item.to_dict()["content"] == [{"type": "input_text", "text": SUM["input"]}]
     client.responses.delete(kept.id)
     for response in (kept, forgotten):
         with pytest.raises(openai.NotFoundError):
