@@ -108,6 +108,12 @@ class Driver:
         self.scheduler.add(at_once(admit(self.key, request(*prompts, **fields), self.model)))
         return self.key
 
+    def serve(self, *prompts: Prompt, **fields: Any) -> int:
+        """Add a request, and step until the scheduler is idle."""
+        key = self.add(*prompts, **fields)
+        self.drain()
+        return key
+
     def cancel(self, key: int) -> None:
         released = self.scheduler.cancel(key) if key in self.scheduler else Released("gone", 0, 0)
         if released:
@@ -135,6 +141,12 @@ class Driver:
         self.run.arm()
         return self._run(work.plan, during)
 
+    def compute(self, during: Callable[[], None] = lambda: None) -> StepPlan:
+        """Run one turn of the step loop, which must have a step."""
+        plan = self.step(during)
+        assert plan is not None
+        return plan
+
     def _run(self, plan: StepPlan, during: Callable[[], None]) -> StepPlan:
         self.plans.append(plan)
         self.following = None
@@ -157,6 +169,11 @@ class Driver:
         if self.unapplied:
             self._record(self.scheduler.apply(*self.unapplied))
             self.unapplied = None
+
+    def finish(self, key: int) -> None:
+        """Step until a choice of a request has ended."""
+        while not self.has_finished(key):
+            self.step()
 
     def drain(self, limit: int = 10_000) -> None:
         """Step until the scheduler is idle, and every file is written and read."""
@@ -183,6 +200,22 @@ class Driver:
 
     def last(self, key: int) -> Event:
         return self.news[key][-1]
+
+    def finished(self, key: int) -> Finished:
+        """Return the last event of a request, which must be the end of a choice."""
+        last = self.last(key)
+        assert isinstance(last, Finished)
+        return last
+
+    def released(self, key: int) -> Released:
+        """Return the last event of a request, which must be its release."""
+        last = self.last(key)
+        assert isinstance(last, Released)
+        return last
+
+    def has_finished(self, key: int) -> bool:
+        """Return whether the last event of a request is the end of a choice."""
+        return isinstance(self.news.get(key, [None])[-1], Finished)
 
     def check(self) -> None:
         """Check the invariants that hold between any two steps."""

@@ -6,7 +6,7 @@ from typing_extensions import override
 from engine.core.step import StepPlan, StepResult
 from engine.core.window import ContextWindow
 from engine.errors import RequestError
-from engine.events import Finished, Released
+from engine.events import Finished
 from engine.testing.fake_model import FakeModel, letters
 from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver
@@ -64,11 +64,9 @@ def test_every_gap_makes_room(size: int, keep: int) -> None:
 @pytest.mark.parametrize("speculative", [False, True])
 def test_a_text_goes_on_when_its_slot_is_full(keep: int, discard: int, *, speculative: bool) -> None:
     run = driver()
-    key = run.add(PROMPT, max_tokens=100, keep=keep, discard=discard, speculative=speculative)
-    run.drain()
+    key = run.serve(PROMPT, max_tokens=100, keep=keep, discard=discard, speculative=speculative)
     assert run.text(key) == expected(PROMPT, 100, len(PROMPT) if keep < 0 else keep, discard)
-    end = run.last(key)
-    assert isinstance(end, Finished)
+    end = run.finished(key)
     assert (end.tokens, end.cached) == (100, 0)
     assert end.discarded > 80
     assert max(len(cells) for cells in run.run.cache.cells.values()) < SIZE
@@ -80,11 +78,9 @@ def test_accepted_draft_tokens_do_not_change_which_tokens_are_discarded(discard:
     ends = []
     for speculative in (True, False):
         run = Driver(model, FakeRunner(model, script=lambda tokens: 97 + (sum(tokens[-2:]) + len(tokens) // 8) % 3))
-        key = run.add(PROMPT, max_tokens=200, discard=discard, speculative=speculative)
-        run.drain()
+        key = run.serve(PROMPT, max_tokens=200, discard=discard, speculative=speculative)
         assert (run.scheduler.metrics().accepted > 50) == speculative
-        end = run.last(key)
-        assert isinstance(end, Finished)
+        end = run.finished(key)
         ends.append((run.text(key), end.discarded))
     assert ends[0] == ends[1]
 
@@ -92,18 +88,15 @@ def test_accepted_draft_tokens_do_not_change_which_tokens_are_discarded(discard:
 def test_a_prompt_that_is_only_read_may_fill_its_slot() -> None:
     run = driver()
     for cached in (0, SIZE - 1):
-        key = run.add("x" * SIZE, max_tokens=0)
-        run.drain()
-        end = run.last(key)
-        assert isinstance(end, Finished)
+        key = run.serve("x" * SIZE, max_tokens=0)
+        end = run.finished(key)
         assert (end.cached, end.discarded) == (cached, 0)
         assert run.scheduler.metrics().cached_tokens == SIZE
 
 
 def test_the_counts_of_tokens_are_those_of_all_tokens() -> None:
     run = driver()
-    run.add(PROMPT, max_tokens=100, speculative=False)
-    run.drain()
+    run.serve(PROMPT, max_tokens=100, speculative=False)
     metrics = run.scheduler.metrics()
     assert (metrics.generated_tokens, metrics.computed_prompt_tokens) == (100, len(PROMPT))
     assert (metrics.active_tokens, metrics.held) == (0, 0)
@@ -123,8 +116,7 @@ def test_a_cancel_after_a_shift_frees_every_cell() -> None:
         run.step()
     run.cancel(key)
     run.drain()
-    end = run.last(key)
-    assert isinstance(end, Released)
+    end = run.released(key)
     assert 0 < end.freed < SIZE
     assert not any(run.run.cache.cells.values())
     assert run.scheduler.metrics().active_tokens == 0
@@ -132,15 +124,11 @@ def test_a_cancel_after_a_shift_frees_every_cell() -> None:
 
 def test_cells_behind_discarded_ones_are_never_reused() -> None:
     run = driver()
-    first = run.add(PROMPT, max_tokens=40)
-    run.drain()
+    first = run.serve(PROMPT, max_tokens=40)
     assert run.scheduler.metrics().cached_tokens == 0
-    again = run.add(PROMPT, max_tokens=8)
-    run.drain()
+    again = run.serve(PROMPT, max_tokens=8)
     assert run.text(again) == run.text(first)[:8]
-    end = run.last(again)
-    assert isinstance(end, Finished)
-    assert end.cached == 0
+    assert run.finished(again).cached == 0
 
 
 def test_a_beginning_is_not_copied_from_a_sequence_that_has_discarded_tokens() -> None:
@@ -148,8 +136,7 @@ def test_a_beginning_is_not_copied_from_a_sequence_that_has_discarded_tokens() -
     first = run.add(PROMPT, max_tokens=100)
     for _ in range(40):
         run.step()
-    second = run.add(PROMPT, max_tokens=8)
-    run.drain()
+    second = run.serve(PROMPT, max_tokens=8)
     assert run.text(second) == run.text(first)[:8]
 
 
@@ -171,8 +158,7 @@ def test_a_limit_beyond_the_context_is_refused_without_shifts() -> None:
 @pytest.mark.parametrize(("fields", "tokens"), [({}, SIZE - len(PROMPT)), ({"default_max_tokens": 50}, 50)])
 def test_without_a_limit_a_text_ends_with_its_context_or_by_the_default(fields: dict[str, int], tokens: int) -> None:
     run = driver()
-    key = run.add(PROMPT, max_tokens=None, **fields)
-    run.drain()
+    key = run.serve(PROMPT, max_tokens=None, **fields)
     assert len(run.text(key)) == tokens
 
 
@@ -197,7 +183,6 @@ def test_a_choice_that_gives_way_with_a_full_slot_fits_into_one_again(steps: int
     key = run.add("abc" * (SIZE // 6), n=2, max_tokens=5 * SIZE, speculative=True, client="A")
     for _ in range(steps):
         run.step()
-    run.add("other", max_tokens=3, client="B")
-    run.drain()
+    run.serve("other", max_tokens=3, client="B")
     assert isinstance(run.last(key), Finished)
     assert run.scheduler.metrics().preempted > 0

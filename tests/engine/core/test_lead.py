@@ -65,12 +65,10 @@ def test_the_last_token_of_a_prompt_is_counted_also_in_a_decode_step(prompt: str
     news = []
     for ahead in (False, True):
         driver = Driver(ahead=ahead)
-        driver.add("the same prompt", max_tokens=1)
-        driver.drain()
+        driver.serve("the same prompt", max_tokens=1)
         driver.add("one", max_tokens=20)
         driver.step()
-        driver.add(prompt, max_tokens=10, stream=True, progress=True)
-        driver.drain()
+        driver.serve(prompt, max_tokens=10, stream=True, progress=True)
         assert driver.scheduler.metrics().computed_prompt_tokens == len("the same prompt") + len("one") + 1
         news.append(driver.news)
     alone, ahead_of = news
@@ -106,13 +104,10 @@ def test_a_full_slot_discards_tokens_between_steps() -> None:
 def test_a_slot_that_a_stop_string_fills_discards_nothing(size: int, ahead: bool) -> None:
     model = FakeModel(slots=1, context=32, shifts=True)
     full = Driver(model)
-    full.add("a" * (32 - size), max_tokens=size)
-    full.drain()
+    full.serve("a" * (32 - size), max_tokens=size)
     driver = Driver(model, ahead=ahead)
-    driver.add("a" * (32 - size), max_tokens=LONG, stop=(full.text(1)[-2:],))
-    driver.drain()
-    end = driver.last(1)
-    assert isinstance(end, Finished)
+    driver.serve("a" * (32 - size), max_tokens=LONG, stop=(full.text(1)[-2:],))
+    end = driver.finished(1)
     assert (end.reason, end.discarded) == (FinishReason.STOP, 0)
 
 
@@ -121,8 +116,7 @@ def test_no_row_is_computed_behind_a_limit(limit: int) -> None:
     computed = []
     for ahead in (False, True):
         driver = Driver(ahead=ahead)
-        driver.add("one", max_tokens=limit)
-        driver.drain()
+        driver.serve("one", max_tokens=limit)
         computed.append(sum(plan.tokens for plan in driver.plans))
     assert computed[0] == computed[1]
 
@@ -133,10 +127,8 @@ def test_no_row_is_computed_behind_a_token_that_ends_a_sequence(tokens: int, end
     model = FakeModel()
     runner = FakeRunner(model, script=lambda cells: ends_by if len(cells) == len("one") + tokens else letters(cells))
     driver = Driver(model, runner, ahead=True)
-    driver.add("one", max_tokens=LONG, stop_tokens=(ord("!"),))
-    driver.drain()
-    end = driver.last(1)
-    assert isinstance(end, Finished)
+    driver.serve("one", max_tokens=LONG, stop_tokens=(ord("!"),))
+    end = driver.finished(1)
     assert (end.reason, end.tokens) == (FinishReason.STOP, tokens + 1)
     assert sum(plan.tokens for plan in driver.plans) == len("one") + tokens
 
@@ -216,10 +208,8 @@ def test_a_failed_draw_is_no_token() -> None:
 
 def test_a_stop_string_ends_a_request_while_a_row_is_computed_in_vain() -> None:
     driver = decoding("ab", stop=("z",))
-    while not isinstance(driver.last(1), Finished):
-        driver.step()
-    end = driver.last(1)
-    assert isinstance(end, Finished)
+    driver.finish(1)
+    end = driver.finished(1)
     assert (end.reason, driver.text(1)) == (FinishReason.STOP, "kcjs")
     driver.drain()
     [slot] = [slot for slot in driver.ledger.slots if slot.cached]
@@ -229,17 +219,15 @@ def test_a_stop_string_ends_a_request_while_a_row_is_computed_in_vain() -> None:
 def test_the_row_in_vain_ends_no_neighbour() -> None:
     driver = Driver(ahead=True)
     stopped = driver.add("ab", max_tokens=LONG, stop=("z",), stream=True)
-    other = driver.add("mn", max_tokens=12, stream=True)
-    driver.drain()
+    other = driver.serve("mn", max_tokens=12, stream=True)
     assert driver.text(stopped) == "kcjs"
-    assert len(driver.text(other)) == driver.last(other).tokens == 12  # type: ignore[union-attr]
+    assert len(driver.text(other)) == driver.finished(other).tokens == 12
 
 
 @pytest.mark.parametrize(("stop", "text"), [("z", "kcjs"), ("s", "kcj")])
 def test_a_model_that_cannot_drop_a_cell_computes_no_row_in_vain(stop: str, text: str) -> None:
     driver = Driver(FakeModel(can_trim=False, max_draft=0), ahead=True)
-    driver.add("ab", max_tokens=LONG, stop=(stop,), stream=True)
-    driver.drain()
+    driver.serve("ab", max_tokens=LONG, stop=(stop,), stream=True)
     assert driver.text(1) == text
     assert [plan.tokens for plan in driver.plans] == [2, *[1] * len(text)]
 
@@ -269,8 +257,7 @@ def test_a_cancel_frees_the_cells_after_the_running_step(applied: bool) -> None:
 
     driver.step(hang_up)
     driver.step()
-    released = driver.last(key)
-    assert isinstance(released, Released)
+    released = driver.released(key)
     assert released.wasted == (1 if applied else 2)  # the row that runs, and the one whose token is not sent
     assert released.freed > 0
     assert {chunk.sequence.request.id for chunk in driver.plans[-1].chunks} == {"test"}

@@ -73,8 +73,7 @@ def test_a_long_prompt_beside_a_stream_is_computed_in_tiles_and_its_odd_part_fir
     driver = Driver(tiled())
     driver.add("a", max_tokens=100)
     driver.step()
-    driver.add("b" * 1000, max_tokens=1)
-    driver.drain()
+    driver.serve("b" * 1000, max_tokens=1)
     [first, *others] = [step[0][1] for step in chunks(driver)]
     assert first == 1000 % TILE
     assert set(others) == {TILE}
@@ -133,8 +132,7 @@ def test_a_step_beside_a_stream_has_few_weight_passes(budget: int) -> None:
     driver.step()
     for at in range(31):
         driver.add(f"{at:02}" + "c" * (3 + 7 * (at % 2)), max_tokens=1)
-    plan = driver.step()
-    assert plan is not None
+    plan = driver.compute()
     assert not plan.decode
     assert len(list(plan.weight_passes())) <= budget / 16 * 5 / 4
 
@@ -144,8 +142,7 @@ def test_the_deepest_prompt_of_a_step_sizes_it() -> None:
     beginning = "bx" * 1000
     driver.add("a", max_tokens=1000)
     cached = driver.add(beginning, max_tokens=1)
-    while cached not in driver.news or not isinstance(driver.last(cached), Finished):
-        driver.step()
+    driver.finish(cached)
     budget = driver.scheduler._planner._budget
     budget._rates.clear()
     budget.observe(256, 0.1)
@@ -160,7 +157,7 @@ def test_the_deepest_prompt_of_a_step_sizes_it() -> None:
 def test_a_long_prompt_has_every_second_step_beside_endless_short_ones() -> None:
     driver = Driver(tiled())
     long = driver.add("a" * 2000, max_tokens=1)
-    while long not in driver.news or not isinstance(driver.last(long), Finished):
+    while not driver.has_finished(long):
         driver.add(f"{len(driver.plans):04}" + "b" * 60, max_tokens=1)
         driver.step()
     of_long = [any(chunk.sequence.tokens[0] == ord("a") for chunk in plan.chunks) for plan in driver.plans]
@@ -206,10 +203,8 @@ def test_the_prompts_of_one_request_share_a_step_where_no_other_waits_for_it() -
     model = tiled(slots=8)
     driver = Driver(model, Weightless(model, decode=0.0))
     driver.scheduler = Scheduler(driver.ledger, step_target=60.0, queue_limit=8)
-    driver.add("measured" * 8, max_tokens=5)
-    driver.drain()
-    driver.add(*(letter * 200 for letter in "abcd"), max_tokens=1)
-    driver.drain()
+    driver.serve("measured" * 8, max_tokens=5)
+    driver.serve(*(letter * 200 for letter in "abcd"), max_tokens=1)
     assert [len(step) for step in chunks(driver)[1:]] == [4]
 
 
@@ -217,8 +212,7 @@ def test_equal_chunks_are_computed_in_neighbouring_slots() -> None:
     driver = Driver(tiled(slots=8))
     keys = [driver.add(letter * 30, max_tokens=1) for letter in "abcde"]
     driver.step(during=lambda: driver.cancel(keys[3]))
-    plan = driver.step()
-    assert plan is not None
+    plan = driver.compute()
     assert [chunk.count for chunk in plan.chunks] == [30, 30]
     assert len(list(plan.weight_passes())) == 1, "the last one has moved beside the other"
 
@@ -234,8 +228,7 @@ class Instant(FakeRunner):
 def test_no_step_has_more_rows_than_a_batch(length: int) -> None:
     model = tiled(slots=BATCH_ROWS // length + 20)
     driver = Driver(model, Instant(model))
-    driver.add("measured" * 8, max_tokens=1)
-    driver.drain()
+    driver.serve("measured" * 8, max_tokens=1)
     for number in range(model.info.slots):
         driver.add(f"{number:04}{number * 'x'}"[:length].ljust(length, "y"), max_tokens=1)
     driver.step()

@@ -12,8 +12,7 @@ def progress_of(events: list[Event]) -> list[tuple[int, int, int]]:
 
 def test_a_prompt_reports_its_beginning_and_each_step() -> None:
     driver = Driver()
-    key = driver.add("hello", max_tokens=4, stream=True, progress=True)
-    driver.drain()
+    key = driver.serve("hello", max_tokens=4, stream=True, progress=True)
     total = len("hello")
     assert progress_of(driver.news[key]) == [(total, 0, 0), (total, 0, total)]
     texts = [event for event in driver.news[key] if isinstance(event, Text) and not event.progress]
@@ -23,18 +22,15 @@ def test_a_prompt_reports_its_beginning_and_each_step() -> None:
 
 def test_a_cached_prompt_reports_what_it_found() -> None:
     driver = Driver()
-    driver.add("hello", max_tokens=1)
-    driver.drain()
-    key = driver.add("hello", max_tokens=1, stream=True, progress=True)
-    driver.drain()
+    driver.serve("hello", max_tokens=1)
+    key = driver.serve("hello", max_tokens=1, stream=True, progress=True)
     total = len("hello")
     assert progress_of(driver.news[key]) == [(total, total - 1, total - 1), (total, total - 1, total)]
 
 
 def test_nothing_is_reported_unasked() -> None:
     driver = Driver()
-    key = driver.add("hello", max_tokens=4, stream=True)
-    driver.drain()
+    key = driver.serve("hello", max_tokens=4, stream=True)
     assert progress_of(driver.news[key]) == []
     assert all(event.decode_seconds == 0 for event in driver.news[key] if isinstance(event, Text))
 

@@ -109,8 +109,7 @@ def test_each_choice_of_a_request_has_its_own_budget(speculative: bool) -> None:
     model = FakeModel()
     driver = Driver(model, FakeRunner(model, script=lambda _cells: ord("a")))
     reasoning = Reasoning(budget=3, opening="<", closing="/>", opened=True)
-    key = driver.add(n=2, max_tokens=9, reasoning=reasoning, speculative=speculative)
-    driver.drain()
+    key = driver.serve(n=2, max_tokens=9, reasoning=reasoning, speculative=speculative)
     assert [driver.text(key, choice) for choice in range(2)] == ["aaa/>aaaa"] * 2
 
 

@@ -12,23 +12,20 @@ from engine.testing.fake_runner import FakeRunner
 from tests.engine.driver import Driver
 
 
-def counts(plan: StepPlan | None) -> list[int]:
-    assert plan is not None
+def counts(plan: StepPlan) -> list[int]:
     return [chunk.count for chunk in plan.chunks]
 
 
 def alone(prompt: str, **fields: object) -> str:
     """Return the answer to a prompt on an otherwise idle engine."""
     driver = Driver()
-    key = driver.add(prompt, **fields)
-    driver.drain()
+    key = driver.serve(prompt, **fields)
     return driver.text(key)
 
 
 def test_a_request_starts_and_finishes_with_its_text() -> None:
     driver = Driver()
-    key = driver.add("hello", max_tokens=3)
-    driver.drain()
+    key = driver.serve("hello", max_tokens=3)
     assert driver.news[key][0] == Started()
     expected = Finished(0, driver.text(key), FinishReason.LENGTH, 3, 0, prompt_seconds=1.0, decode_seconds=2.0, slot=0)
     assert driver.last(key) == expected
@@ -37,8 +34,7 @@ def test_a_request_starts_and_finishes_with_its_text() -> None:
 
 def test_an_idle_scheduler_plans_no_pass() -> None:
     driver = Driver()
-    driver.add("hello")
-    driver.drain()
+    driver.serve("hello")
     passes = len(driver.run.passes)
     assert not driver.scheduler.busy
     assert driver.step() is None
@@ -59,12 +55,7 @@ def test_decode_rows_and_prompt_chunks_take_turns() -> None:
     driver.add("a", max_tokens=100)
     driver.step()
     driver.add("b" * 1000, max_tokens=5)
-    kinds = []
-    for _ in range(8):
-        plan = driver.step()
-        assert plan is not None
-        kinds.append(plan.decode)
-    assert kinds == [False, True] * 4
+    assert [driver.compute().decode for _ in range(8)] == [False, True] * 4
 
 
 def test_a_prompt_beside_decoding_neighbours_advances_by_the_budget() -> None:
@@ -72,7 +63,7 @@ def test_a_prompt_beside_decoding_neighbours_advances_by_the_budget() -> None:
     driver.add("a", max_tokens=100)
     driver.step()
     driver.add("b" * 1000, max_tokens=5)
-    assert counts(driver.step()) == [64]
+    assert counts(driver.compute()) == [64]
 
 
 def test_a_prompt_draws_in_its_own_last_step_also_beside_decoding_neighbours() -> None:
@@ -80,26 +71,26 @@ def test_a_prompt_draws_in_its_own_last_step_also_beside_decoding_neighbours() -
     driver.add("a", max_tokens=100)
     driver.step()
     key = driver.add("b" * 10, max_tokens=5)
-    assert counts(driver.step()) == [10]
+    assert counts(driver.compute()) == [10]
     assert FirstToken() in driver.news[key]
-    assert counts(driver.step()) == [1, 1]
+    assert counts(driver.compute()) == [1, 1]
 
 
 def test_a_prompt_whose_last_token_alone_is_left_is_a_row_of_a_decode_step() -> None:
     driver = Driver()
     first = driver.add("b" * 10, max_tokens=1)
-    assert counts(driver.step()) == [10]
+    assert counts(driver.compute()) == [10]
     driver.add("a", max_tokens=100)
     driver.step()
     driver.add("b" * 10, max_tokens=5)
-    assert counts(driver.step()) == [1, 1]
+    assert counts(driver.compute()) == [1, 1]
     assert isinstance(driver.last(first), Finished)
 
 
 def test_a_lone_prompt_draws_in_its_own_last_pass() -> None:
     driver = Driver()
     key = driver.add("b" * 10, max_tokens=1)
-    assert counts(driver.step()) == [10]
+    assert counts(driver.compute()) == [10]
     assert isinstance(driver.last(key), Finished)
 
 
@@ -108,8 +99,7 @@ def test_more_choices_than_slots_are_served_in_turn_and_block_no_other_request()
     many = driver.add("many", n=20, max_tokens=50)
     driver.step()
     other = driver.add("other", max_tokens=2)
-    while other not in driver.news or not isinstance(driver.last(other), Finished):
-        driver.step()
+    driver.finish(other)
     assert sum(isinstance(event, Finished) for event in driver.news[many]) <= 4
     driver.drain()
     assert sum(isinstance(event, Finished) for event in driver.news[many]) == 20
@@ -124,8 +114,7 @@ def test_a_request_with_several_choices_gives_a_slot_to_another_client_at_once()
     driver.step()
     assert [Started() in driver.news.get(other, []) for other in others] == [True] * 3 + [False] * 3
     assert sum(slot.request_id is not None for slot in driver.scheduler.inspect()) == 4
-    while not isinstance(driver.news.get(others[-1], [None])[-1], Finished):
-        driver.step()
+    driver.finish(others[-1])
     assert not any(isinstance(event, Finished) for event in driver.news[many]), "no choice had to end"
     driver.drain()
     ends = [event.choice for event in driver.news[many] if isinstance(event, Finished)]
@@ -184,8 +173,7 @@ def test_a_client_cannot_fill_the_queue_for_others() -> None:
     with pytest.raises(Busy, match=r"^the queue is full \(limit: 90\); try again later$"):
         driver.add("too many", client="fourth")
     driver.drain()
-    driver.add("again", client="greedy")
-    driver.drain()
+    driver.serve("again", client="greedy")
 
 
 def test_a_full_queue_refuses_a_request_and_running_ones_do_not_count() -> None:
@@ -218,11 +206,9 @@ def test_a_cancelled_decode_has_no_row_in_any_later_pass_and_its_cells_go_first(
     for _ in range(3):
         driver.step()
     driver.cancel(gone)
-    plan = driver.step()
-    assert plan is not None
+    plan = driver.compute()
     assert len(plan.chunks) == 1
-    released = driver.last(gone)
-    assert isinstance(released, Released)
+    released = driver.released(gone)
     assert (released.phase, released.tokens) == ("decode", 3)
     assert released.freed == len("gone") + 2
     assert driver.run.cache.cells[0] == []
@@ -278,14 +264,14 @@ def test_prompts_of_several_requests_keep_to_the_target_without_decode_rows() ->
     driver = Driver(FakeModel(context=4096))
     driver.add("a" * 1000)
     driver.add("b" * 1000)
-    assert sum(counts(driver.step())) == 64
+    assert sum(counts(driver.compute())) == 64
 
 
 def test_a_long_prompt_keeps_to_the_target_beside_a_choice_of_its_own_request() -> None:
     driver = Driver(FakeModel(context=4096))
     driver.add("a" * 10, "b" * 1000, max_tokens=50)
-    assert counts(driver.step()) == [10]
-    assert [counts(driver.step()) for _ in range(2)] == [[1], [64]]
+    assert counts(driver.compute()) == [10]
+    assert [counts(driver.compute()) for _ in range(2)] == [[1], [64]]
 
 
 def test_a_step_that_failed_is_not_taken_for_an_abandoned_one() -> None:
@@ -301,7 +287,7 @@ def test_a_step_that_failed_is_not_taken_for_an_abandoned_one() -> None:
 def test_a_request_alone_takes_large_passes() -> None:
     driver = Driver(FakeModel(context=4096))
     driver.add("a" * 1000)
-    assert [counts(driver.step()), counts(driver.step())] == [[SMALLEST], [UNHURRIED]]
+    assert [counts(driver.compute()), counts(driver.compute())] == [[SMALLEST], [UNHURRIED]]
 
 
 def test_requests_that_free_slots_will_take_do_not_fill_the_queue() -> None:
@@ -316,10 +302,8 @@ def test_requests_that_free_slots_will_take_do_not_fill_the_queue() -> None:
 def test_cached_cells_are_evicted_before_a_sequence_is_preempted() -> None:
     model = FakeModel(slots=2)
     driver = Driver(model, FakeRunner(model, capacity=40))
-    first = driver.add("f" * 25, max_tokens=2)
-    driver.drain()
-    second = driver.add("s" * 30, max_tokens=2)
-    driver.drain()
+    first = driver.serve("f" * 25, max_tokens=2)
+    second = driver.serve("s" * 30, max_tokens=2)
     assert isinstance(driver.last(first), Finished)
     assert isinstance(driver.last(second), Finished)
 
@@ -373,8 +357,7 @@ def test_cancelling_one_request_takes_all_its_choices() -> None:
 
 def test_a_second_cancel_and_one_after_the_end_are_answered() -> None:
     driver = Driver()
-    key = driver.add("a", max_tokens=1)
-    driver.drain()
+    key = driver.serve("a", max_tokens=1)
     driver.cancel(key)
     driver.cancel(key)
     assert driver.news[key][-2:] == [Released("gone", 0, 0)] * 2
@@ -382,8 +365,7 @@ def test_a_second_cancel_and_one_after_the_end_are_answered() -> None:
 
 def test_max_tokens_0_computes_the_prompt_and_draws_no_token() -> None:
     driver = Driver()
-    key = driver.add("warm", max_tokens=0)
-    driver.drain()
+    key = driver.serve("warm", max_tokens=0)
     assert driver.last(key) == Finished(0, "", FinishReason.LENGTH, 0, 0, prompt_seconds=1.0, slot=0)
     assert driver.scheduler.metrics().cached_tokens == 4
 
@@ -444,8 +426,7 @@ def test_without_room_one_sequence_is_preempted_and_all_texts_stay_the_same() ->
 def test_a_preempted_sequence_starts_again_as_soon_as_another_one_has_ended() -> None:
     driver = Driver(FakeModel(slots=3, context=256, pool=256))
     runs, ends, _ = (driver.add(letter * 60, max_tokens=tokens) for letter, tokens in (("x", 90), ("y", 40), ("z", 90)))
-    while not isinstance(driver.last(ends) if ends in driver.news else None, Finished):
-        driver.step()
+    driver.finish(ends)
     assert driver.scheduler.metrics().preempted == driver.scheduler.metrics().waiting == 1
     driver.step()
     assert driver.scheduler.metrics().waiting == 0
@@ -476,8 +457,7 @@ def test_equal_requests_cost_equal_work() -> None:
     work = set()
     for _ in range(200):
         before = driver.scheduler.metrics()
-        driver.add("the same", cache_prompt=False)
-        driver.drain()
+        driver.serve("the same", cache_prompt=False)
         after = driver.scheduler.metrics()
         work.add(
             (
@@ -491,11 +471,9 @@ def test_equal_requests_cost_equal_work() -> None:
 
 def test_rows_with_copied_logits_are_counted() -> None:
     driver = Driver()
-    driver.add("abc", max_tokens=5)
-    driver.drain()
+    driver.serve("abc", max_tokens=5)
     assert driver.scheduler.metrics().whole_rows == 5
-    driver.add("abc", max_tokens=5, logprobs=0, echo=True, cache_prompt=False)
-    driver.drain()
+    driver.serve("abc", max_tokens=5, logprobs=0, echo=True, cache_prompt=False)
     assert driver.scheduler.metrics().whole_rows == 5 + 5 + len("abc") - 1
 
 
@@ -503,10 +481,8 @@ def test_the_end_token_ends_and_is_counted_but_not_shown() -> None:
     model = FakeModel()
     script = lambda tokens: END if len(tokens) >= 8 else letters(tokens)  # noqa: E731
     driver = Driver(model, FakeRunner(model, script=script))
-    key = driver.add("hello", max_tokens=50)
-    driver.drain()
-    finished = driver.last(key)
-    assert isinstance(finished, Finished)
+    key = driver.serve("hello", max_tokens=50)
+    finished = driver.finished(key)
     assert (finished.reason, finished.tokens, len(finished.text)) == (FinishReason.STOP, 4, 3)
 
 

@@ -34,16 +34,14 @@ def computed(driver: Driver) -> int:
 
 def test_prompt_and_answer_have_the_directly_computed_logprobs() -> None:
     driver = Driver()
-    key = driver.add(PROMPT, **ASKED)
-    driver.drain()
+    key = driver.serve(PROMPT, **ASKED)
     check(driver, key)
 
 
 def test_streamed_details_equal_whole_ones_and_come_with_their_text() -> None:
     driver = Driver()
     whole = driver.add("xy" + PROMPT, **ASKED)
-    streamed = driver.add("xy" + PROMPT, **ASKED, stream=True)
-    driver.drain()
+    streamed = driver.serve("xy" + PROMPT, **ASKED, stream=True)
     assert driver.details(streamed) == driver.details(whole)
     first, *others = [event for event in driver.news[streamed] if isinstance(event, Text | Finished)]
     assert len(first.details) == len("xy" + PROMPT) + 1
@@ -52,19 +50,16 @@ def test_streamed_details_equal_whole_ones_and_come_with_their_text() -> None:
 
 def test_without_echo_only_the_answer_is_reported_and_no_row_is_scored() -> None:
     driver = Driver()
-    key = driver.add(PROMPT, logprobs=2, max_tokens=5)
-    driver.drain()
+    key = driver.serve(PROMPT, logprobs=2, max_tokens=5)
     assert driver.details(key) == direct(list((PROMPT + driver.text(key)).encode()), 2)[-5:]
     assert driver.run.scored == 0
 
 
 def test_an_echo_without_logprobs_reuses_cells() -> None:
     driver = Driver()
-    driver.add(PROMPT, max_tokens=1)
-    driver.drain()
+    driver.serve(PROMPT, max_tokens=1)
     before = computed(driver)
-    key = driver.add(PROMPT, echo=True, token_ids=True, max_tokens=1)
-    driver.drain()
+    key = driver.serve(PROMPT, echo=True, token_ids=True, max_tokens=1)
     assert driver.details(key) == [TokenDetail(byte, bytes([byte])) for byte in driver.text(key).encode()]
     assert driver.text(key).startswith(PROMPT)
     assert computed(driver) - before == 1
@@ -73,10 +68,8 @@ def test_an_echo_without_logprobs_reuses_cells() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_prompt_alone_can_be_scored(stream: bool) -> None:
     driver = Driver()
-    key = driver.add(PROMPT, echo=True, logprobs=0, max_tokens=0, stream=stream)
-    driver.drain()
-    finished = driver.last(key)
-    assert isinstance(finished, Finished)
+    key = driver.serve(PROMPT, echo=True, logprobs=0, max_tokens=0, stream=stream)
+    finished = driver.finished(key)
     assert (finished.text, finished.reason, finished.tokens) == (PROMPT, FinishReason.LENGTH, 0)
     assert list(finished.details) == direct(list(PROMPT.encode()), 0)
 
@@ -87,23 +80,20 @@ def test_a_prompt_alone_can_be_scored(stream: bool) -> None:
 @pytest.mark.parametrize("cache", [True, False])
 def test_the_choices_of_a_prompt_score_it_once(prompt: str, slots: int, can_trim: bool, cache: bool) -> None:
     driver = Driver(FakeModel(slots=slots, can_trim=can_trim))
-    key = driver.add(prompt, **ASKED, n=8, cache_prompt=cache)
-    driver.drain()
+    key = driver.serve(prompt, **ASKED, n=8, cache_prompt=cache)
     assert driver.run.scored == len(prompt) - 1
     check(driver, key, prompt, choices=8)
 
 
 def test_the_choices_of_a_prompt_compute_it_once() -> None:
     driver = Driver(FakeModel(slots=8))
-    driver.add(PROMPT, **ASKED, n=8)
-    driver.drain()
+    driver.serve(PROMPT, **ASKED, n=8)
     assert computed(driver) == len(PROMPT) + 7 + 8 * 4
 
 
 def test_a_pass_scores_a_few_rows_and_a_lone_prompt_takes_no_more_passes_than_that_needs() -> None:
     driver = Driver()
-    driver.add(PROMPT, **{**ASKED, "max_tokens": 1})
-    driver.drain()
+    driver.serve(PROMPT, **{**ASKED, "max_tokens": 1})
     assert scored(driver) == [64, 64, 64, 64, 43]
     assert SCORED_AT_ONCE == 64
 
@@ -127,25 +117,17 @@ def test_decoding_neighbours_wait_for_no_more_than_one_scoring_pass() -> None:
     driver.add("n", max_tokens=50)
     driver.step()
     driver.add(PROMPT, **ASKED)
-    kinds = []
-    for _ in range(8):
-        plan = driver.step()
-        assert plan is not None
-        kinds.append(plan.decode)
-    assert kinds == [False, True] * 4
+    assert [driver.compute().decode for _ in range(8)] == [False, True] * 4
 
 
 def test_a_scored_prompt_reuses_no_cells_but_provides_them() -> None:
     driver = Driver()
-    driver.add(PROMPT, max_tokens=1)
-    driver.drain()
-    key = driver.add(PROMPT, **{**ASKED, "max_tokens": 1})
-    driver.drain()
+    driver.serve(PROMPT, max_tokens=1)
+    key = driver.serve(PROMPT, **{**ASKED, "max_tokens": 1})
     check(driver, key)
     assert driver.run.scored == len(PROMPT) - 1
     before = computed(driver)
-    driver.add(PROMPT, max_tokens=1)
-    driver.drain()
+    driver.serve(PROMPT, max_tokens=1)
     assert computed(driver) - before == 1
 
 
@@ -194,8 +176,7 @@ def test_equal_requests_cost_equal_work_and_each_step_of_an_answer_one_row() -> 
     work = set()
     for _ in range(30):
         before = len(driver.plans)
-        driver.add(PROMPT, **ASKED)
-        driver.drain()
+        driver.serve(PROMPT, **ASKED)
         work.add(tuple(plan.tokens for plan in driver.plans[before:]))
     assert work == {(64, 64, 64, 64, 44, 1, 1, 1, 1)}
 

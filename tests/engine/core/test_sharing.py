@@ -23,15 +23,13 @@ def test_requests_that_come_at_once_share_one_computation_of_their_prefix() -> N
     assert computed(driver) <= 1.1 * (len(PREFIX) + sum(map(len, endings)))
     for key, ending in zip(keys, endings, strict=True):
         lone = Driver(FakeModel(slots=1, context=1024))
-        alone = lone.add(PREFIX + ending, max_tokens=1)
-        lone.drain()
+        alone = lone.serve(PREFIX + ending, max_tokens=1)
         assert driver.text(key) == lone.text(alone)
 
 
 def test_the_choices_of_one_prompt_compute_it_once() -> None:
     driver = Driver(FakeModel(slots=8, context=1024))
-    key = driver.add(PREFIX, n=8, max_tokens=1)
-    driver.drain()
+    key = driver.serve(PREFIX, n=8, max_tokens=1)
     assert computed(driver) == len(PREFIX) + 7
     cached = [event.cached for event in driver.news[key] if isinstance(event, Finished)]
     assert sorted(cached) == [0, *[len(PREFIX) - 1] * 7]
@@ -39,19 +37,16 @@ def test_the_choices_of_one_prompt_compute_it_once() -> None:
 
 def test_more_choices_than_slots_compute_their_prompt_once() -> None:
     driver = Driver(FakeModel(slots=2, context=1024))
-    driver.add(PREFIX, n=8, max_tokens=1)
-    driver.drain()
+    driver.serve(PREFIX, n=8, max_tokens=1)
     assert computed(driver) == len(PREFIX) + 7
 
 
 def test_the_next_turn_of_a_conversation_computes_only_new_tokens() -> None:
     driver = Driver(FakeModel(slots=2, context=2048))
-    first = driver.add(PREFIX, max_tokens=20)
-    driver.drain()
+    first = driver.serve(PREFIX, max_tokens=20)
     said = driver.text(first)
     before = computed(driver)
-    driver.add(PREFIX + said + "and now?", max_tokens=1)
-    driver.drain()
+    driver.serve(PREFIX + said + "and now?", max_tokens=1)
     assert computed(driver) - before == len("and now?") + 1
 
 
@@ -61,8 +56,7 @@ def test_two_conversations_in_turn_do_not_evict_each_other() -> None:
     for turn in range(5):
         for at in range(2):
             before = computed(driver)
-            key = driver.add(texts[at], max_tokens=4)
-            driver.drain()
+            key = driver.serve(texts[at], max_tokens=4)
             assert turn == 0 or computed(driver) - before <= 8 + 4
             texts[at] += driver.text(key) + "more"
 
@@ -74,8 +68,7 @@ def test_a_prefix_in_use_by_a_running_neighbour_is_copied() -> None:
         driver.step()
     before = driver.scheduler.metrics().prompt_tokens
     key = driver.add(PREFIX + "xyz", max_tokens=1)
-    while key not in driver.news or not isinstance(driver.last(key), Finished):
-        driver.step()
+    driver.finish(key)
     assert driver.scheduler.metrics().prompt_tokens - before == 3
     assert driver.run.cache.copied == len(PREFIX)
 
@@ -100,16 +93,14 @@ def test_a_cancelled_computation_of_a_shared_prefix_is_continued_by_another_sequ
 def test_a_prefix_is_taken_from_a_leader_that_ended_before_its_slot_is_given_away() -> None:
     driver = Driver(FakeModel(slots=2, context=1024))
     driver.add(PREFIX, n=2, max_tokens=1)
-    driver.add("another", max_tokens=1)
-    driver.drain()
+    driver.serve("another", max_tokens=1)
     assert driver.run.cache.copied == len(PREFIX) - 1
 
 
 def test_no_sequence_waits_for_a_prefix_where_parts_cannot_be_reused() -> None:
     driver = Driver(FakeModel(slots=3, context=1024, can_trim=False))
     driver.add(PREFIX[:20], n=3, max_tokens=1)
-    plan = driver.step()
-    assert plan is not None
+    plan = driver.compute()
     assert len(plan.chunks) == 3
     driver.drain()
 
@@ -153,12 +144,10 @@ def test_closing_a_gap_keeps_the_moved_sequence_running() -> None:
     for _ in range(3):
         driver.step()
     driver.cancel(keys[1])
-    plan = driver.step()
-    assert plan is not None
+    plan = driver.compute()
     assert [chunk.seq_id for chunk in plan.chunks] == [0, 1, 2]
     driver.drain()
     for i in (0, 2, 3):
         lone = Driver(FakeModel(slots=1, context=1024))
-        key = lone.add(f"prompt {i}", max_tokens=60)
-        lone.drain()
+        key = lone.serve(f"prompt {i}", max_tokens=60)
         assert driver.text(keys[i]) == lone.text(key)

@@ -51,17 +51,10 @@ def driver(
     return Driver(model, Paced(model, script, weights=weights, row=row))
 
 
-def finished(made: Driver, key: int) -> Finished:
-    last = made.last(key)
-    assert isinstance(last, Finished)
-    return last
-
-
 def generate(speculative: bool | None, script: Script, **fields: Any) -> tuple[str, Finished, int]:
     made = driver(script)
-    key = made.add("begin", max_tokens=fields.pop("max_tokens", 200), speculative=speculative, **fields)
-    made.drain()
-    return made.text(key), finished(made, key), len(made.plans)
+    key = made.serve("begin", max_tokens=fields.pop("max_tokens", 200), speculative=speculative, **fields)
+    return made.text(key), made.finished(key), len(made.plans)
 
 
 @pytest.mark.parametrize("script", [again_and_again, mostly])
@@ -97,8 +90,7 @@ def test_a_speculative_text_ends_where_a_plain_one_does_with_the_same_details(fi
     told = {}
     for speculative in (True, False):
         made = driver(mostly)
-        key = made.add("begin", speculative=speculative, **{"max_tokens": 120, **fields})
-        made.drain()
+        key = made.serve("begin", speculative=speculative, **{"max_tokens": 120, **fields})
         told[speculative] = [
             (made.text(key, choice), made.details(key, choice)) for choice in range(fields.get("n", 1))
         ]
@@ -133,25 +125,22 @@ def test_drafts_are_computed_only_where_that_is_faster() -> None:
     cheap, dear = driver(), driver(weights=0.0, row=1.0)
     drafted = []
     for made in (cheap, dear):
-        key = made.add("begin", max_tokens=300)
-        made.drain()
-        drafted.append(finished(made, key).drafted)
+        key = made.serve("begin", max_tokens=300)
+        drafted.append(made.finished(key).drafted)
     assert drafted[0] > 200
     assert 0 < drafted[1] < 100, "each length is tried, found too slow, and tried again a hundred passes later"
 
 
 def test_a_request_that_asks_for_speculation_gets_it_even_if_slower() -> None:
     made = driver(weights=0.0, row=1.0)
-    key = made.add("begin", max_tokens=300, speculative=True)
-    made.drain()
-    assert finished(made, key).accepted > 100
+    key = made.serve("begin", max_tokens=300, speculative=True)
+    assert made.finished(key).accepted > 100
 
 
 def test_a_text_without_a_repetition_costs_no_draft() -> None:
     made = driver(len)
-    key = made.add("zyx", max_tokens=90)
-    made.drain()
-    assert finished(made, key).drafted == 0
+    key = made.serve("zyx", max_tokens=90)
+    assert made.finished(key).drafted == 0
 
 
 def test_rows_have_equally_long_drafts_and_share_a_weight_pass() -> None:
@@ -167,18 +156,16 @@ def test_rows_have_equally_long_drafts_and_share_a_weight_pass() -> None:
 
 def test_a_model_that_cannot_drop_cells_gets_no_drafts() -> None:
     made = driver(can_trim=False)
-    key = made.add("begin", max_tokens=100, speculative=True)
-    made.drain()
-    assert finished(made, key).drafted == 0
+    key = made.serve("begin", max_tokens=100, speculative=True)
+    assert made.finished(key).drafted == 0
 
 
 def test_a_model_with_few_snapshots_gets_short_drafts() -> None:
     model = FakeModel(context=2048, can_trim=False, max_draft=3)
     made = Driver(model, Paced(model, mostly, weights=1.0, row=0.01))
-    key = made.add("begin", max_tokens=200, speculative=True)
-    made.drain()
+    key = made.serve("begin", max_tokens=200, speculative=True)
     assert made.text(key) == generate(False, mostly)[0]
-    assert finished(made, key).drafted > finished(made, key).accepted > 0
+    assert made.finished(key).drafted > made.finished(key).accepted > 0
     assert max(len(chunk.draft) for plan in made.plans for chunk in plan.chunks) == 3
 
 
@@ -189,20 +176,17 @@ def test_a_rejected_draft_may_take_its_step_with_it(fields: dict[str, Any]) -> N
     asked = {"max_tokens": 200, **fields}
     model = FakeModel(context=2048, can_trim=False, max_draft=LENGTHS[-1], drops_steps=True)
     made = Driver(model, Paced(model, mostly, weights=1.0, row=0.01))
-    key = made.add("begin", speculative=True, **asked)
-    made.drain()
+    key = made.serve("begin", speculative=True, **asked)
     assert made.text(key) == generate(False, mostly, **asked)[0]
-    assert finished(made, key).drafted > finished(made, key).accepted > 0
-    follow_up = made.add("begin" + made.text(key) + "more", max_tokens=5)
-    made.drain()
+    assert made.finished(key).drafted > made.finished(key).accepted > 0
+    follow_up = made.serve("begin" + made.text(key) + "more", max_tokens=5)
     assert len(made.text(follow_up)) == 5
 
 
 def test_an_accepted_draft_does_not_take_its_step_with_it() -> None:
     model = FakeModel(context=2048, can_trim=False, max_draft=LENGTHS[-1], drops_steps=True)
     made = Driver(model, Paced(model, again_and_again, weights=1.0, row=0.01))
-    made.add("begin", max_tokens=200, speculative=True)
-    made.drain()
+    made.serve("begin", max_tokens=200, speculative=True)
     chunks = [chunk for plan in made.plans for chunk in plan.chunks]
     ends = [(later.start, chunk) for chunk, later in pairwise(chunks) if chunk.draft]
     assert any(start == chunk.start + chunk.count + len(chunk.draft) for start, chunk in ends)
@@ -216,8 +200,8 @@ def test_only_a_sequence_that_runs_alone_has_drafts_that_take_their_step_with_th
         made.step()
         assert made.scheduler.metrics().held == 1 or not made.scheduler.metrics().drafted
     made.drain()
-    assert finished(made, keys[0]).drafted == 0
-    assert finished(made, keys[1]).accepted > 0
+    assert made.finished(keys[0]).drafted == 0
+    assert made.finished(keys[1]).accepted > 0
 
 
 @pytest.mark.parametrize("only_neighbours", [True, False])
@@ -273,8 +257,7 @@ def test_concurrent_speculative_texts_are_the_same_as_alone() -> None:
     assert sorted(by_position, reverse=True) == list(by_position)
     for key, (prompt, limit) in asked.items():
         lone = driver(mostly, slots=1)
-        same = lone.add(prompt, max_tokens=limit, speculative=False)
-        lone.drain()
+        same = lone.serve(prompt, max_tokens=limit, speculative=False)
         assert made.text(key) == lone.text(same)
 
 
@@ -299,9 +282,8 @@ def test_expected_tokens_follow_from_the_acceptance_rate(rate: float, drafted: i
 
 def test_no_drafts_for_a_seed() -> None:
     made = driver()
-    key = made.add("begin", max_tokens=200, sampling=Sampling(seed=0))
-    made.drain()
-    assert finished(made, key).drafted == 0, "a seed asks for what can be repeated exactly"
+    key = made.serve("begin", max_tokens=200, sampling=Sampling(seed=0))
+    assert made.finished(key).drafted == 0, "a seed asks for what can be repeated exactly"
 
 
 class AlwaysDrafting(NgramDrafter):

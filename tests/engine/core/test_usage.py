@@ -11,9 +11,7 @@ LONG = "x" * 4000
 def released(driver: Driver, key: int) -> Released:
     """Return the release of a cancelled request, which comes with the next step."""
     driver.step()
-    event = driver.last(key)
-    assert isinstance(event, Released)
-    return event
+    return driver.released(key)
 
 
 def until_generated(driver: Driver, tokens: int) -> None:
@@ -52,8 +50,7 @@ def test_a_choice_that_ended_before_the_cancel_counts() -> None:
 
 def test_reused_cells_of_a_cancelled_request_count_as_cached() -> None:
     driver = Driver(FakeModel(slots=1))
-    driver.add("x" * WORTH_SAVING, max_tokens=1)
-    driver.drain()
+    driver.serve("x" * WORTH_SAVING, max_tokens=1)
     key = driver.add("x" * WORTH_SAVING + "y" * 100, max_tokens=50)
     until_generated(driver, 2)
     driver.cancel(key)
@@ -76,8 +73,7 @@ def test_reused_cells_that_a_preempted_prompt_finds_when_it_returns_count_as_cac
 
 def test_only_the_first_choice_of_a_prompt_counts_reused_cells() -> None:
     driver = Driver(FakeModel(slots=3))
-    driver.add("x" * WORTH_SAVING, max_tokens=1)
-    driver.drain()
+    driver.serve("x" * WORTH_SAVING, max_tokens=1)
     key = driver.add("x" * WORTH_SAVING + "y" * 100, n=2, max_tokens=50)
     until_generated(driver, 6)
     assert driver.scheduler.metrics().reused_prompt_tokens == 2 * WORTH_SAVING + 100 - 1
@@ -87,8 +83,7 @@ def test_only_the_first_choice_of_a_prompt_counts_reused_cells() -> None:
 
 def test_reused_cells_count_also_if_another_choice_of_the_prompt_has_ended_before() -> None:
     driver = Driver(FakeModel(slots=2))
-    driver.add("x" * WORTH_SAVING, max_tokens=1)
-    driver.drain()
+    driver.serve("x" * WORTH_SAVING, max_tokens=1)
     key = driver.add("x" * WORTH_SAVING + "y" * 100, n=2, max_tokens=50)
     until_generated(driver, 6)
     second = next(slot.holder for slot in driver.ledger.slots if slot.holder and slot.holder.choice == 1)
@@ -102,8 +97,7 @@ def test_reused_cells_count_also_if_another_choice_of_the_prompt_has_ended_befor
 def test_reused_cells_of_a_request_that_was_preempted_count_once() -> None:
     driver = Driver(FakeModel(slots=2))
     first = "x" * WORTH_SAVING
-    driver.add(first, max_tokens=1)
-    driver.drain()
+    driver.serve(first, max_tokens=1)
     key = driver.add(first + "y", "z" * 100, max_tokens=50, client="a")
     until_generated(driver, 6)
     driver.add("other", max_tokens=2, client="b")
@@ -157,8 +151,7 @@ def test_a_request_has_one_first_token() -> None:
 def test_read_tokens_are_computed_or_reused() -> None:
     driver = Driver(FakeModel(slots=1))
     for _ in range(3):
-        driver.add("x" * 300, max_tokens=2)
-        driver.drain()
+        driver.serve("x" * 300, max_tokens=2)
     metrics = driver.scheduler.metrics()
     assert metrics.computed_prompt_tokens + metrics.reused_prompt_tokens == 900
     assert metrics.reused_prompt_tokens == 2 * 299
@@ -169,8 +162,7 @@ def test_the_generated_tokens_of_a_preempted_choice_are_none_of_its_prompt() -> 
     driver = Driver(FakeModel(slots=2))
     driver.add("x" * 100, n=2, max_tokens=300, client="one")
     until_generated(driver, 200)
-    driver.add("y" * 100, max_tokens=2, client="other")
-    driver.drain()
+    driver.serve("y" * 100, max_tokens=2, client="other")
     metrics = driver.scheduler.metrics()
     assert metrics.preempted == 1
     assert metrics.computed_prompt_tokens + metrics.reused_prompt_tokens == 4 * 100, "one of three twice"
@@ -181,8 +173,7 @@ def test_the_own_cells_of_a_preempted_prompt_are_not_cached_ones() -> None:
     key = driver.add("x" * 600, "y" * 2000, max_tokens=50, client="one")
     while driver.ledger.slots[1].size < WORTH_SAVING:
         driver.step()
-    driver.add("z", client="other")
-    driver.drain()
+    driver.serve("z", client="other")
     metrics = driver.scheduler.metrics()
     assert (metrics.preempted, metrics.restored_tokens > 0) == (1, True)
     assert [event.cached for event in driver.news[key] if isinstance(event, Finished)] == [0, 0]

@@ -6,7 +6,7 @@ import pytest
 
 from engine.core.step import SCORED_AT_ONCE, StepPlan
 from engine.errors import RequestError
-from engine.events import Finished, FinishReason
+from engine.events import FinishReason
 from engine.request import Grammar, GrammarKind, Sampling
 from engine.testing.fake_model import END, MIDDLE, PREFIX, SUFFIX, FakeModel
 from engine.testing.fake_runner import FakeRunner
@@ -30,10 +30,8 @@ def test_infill_encloses_both_texts_in_control_tokens() -> None:
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(min_tokens=9, ignore_eos=True)])
 def test_a_grammar_is_the_text_that_matches_it(sampling: Sampling) -> None:
     driver = Driver()
-    key = driver.add(grammar=Grammar(GrammarKind.JSON_SCHEMA, '{"a":1}'), sampling=sampling, max_tokens=50)
-    driver.drain()
-    finished = driver.last(key)
-    assert isinstance(finished, Finished)
+    key = driver.serve(grammar=Grammar(GrammarKind.JSON_SCHEMA, '{"a":1}'), sampling=sampling, max_tokens=50)
+    finished = driver.finished(key)
     assert (finished.text, finished.reason) == ('{"a":1}', FinishReason.STOP)
 
 
@@ -47,18 +45,15 @@ def test_an_empty_grammar_is_refused() -> None:
 def test_control_tokens_are_shown_on_request(special: bool, text: str) -> None:
     model = FakeModel()
     driver = Driver(model, FakeRunner(model, script=lambda tokens: END if tokens[-1] == MIDDLE else MIDDLE))
-    key = driver.add(show_special=special)
-    driver.drain()
+    key = driver.serve(show_special=special)
     assert driver.text(key) == text
 
 
 def test_an_end_waits_for_min_tokens() -> None:
     model = FakeModel()
     driver = Driver(model, FakeRunner(model, script=lambda _tokens: END))
-    key = driver.add("hello", max_tokens=50, sampling=Sampling(min_tokens=4))
-    driver.drain()
-    finished = driver.last(key)
-    assert isinstance(finished, Finished)
+    key = driver.serve("hello", max_tokens=50, sampling=Sampling(min_tokens=4))
+    finished = driver.finished(key)
     assert (finished.reason, finished.tokens) == (FinishReason.STOP, 5)
 
 

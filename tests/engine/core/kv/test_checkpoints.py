@@ -63,8 +63,7 @@ class Chat:
 def ask(driver: Driver, chat: Chat) -> tuple[str, int]:
     """Return the answer, and the number of prompt tokens computed for it."""
     before = driver.scheduler.metrics().computed_prompt_tokens
-    key = driver.add(chat.prompt(), max_tokens=ANSWER)
-    driver.drain()
+    key = driver.serve(chat.prompt(), max_tokens=ANSWER)
     return driver.text(key), driver.scheduler.metrics().computed_prompt_tokens - before
 
 
@@ -124,11 +123,9 @@ def test_clients_compute_their_common_system_prompt_once(kind: dict[str, bool], 
 def test_clients_of_two_partitions_share_no_checkpoint(kind: dict[str, bool]) -> None:
     driver = driven(kind)
     for partition in "ab":
-        driver.add(Chat(messages=[words(1)]).prompt(), max_tokens=1, cache_partition=partition)
-        driver.drain()
+        driver.serve(Chat(messages=[words(1)]).prompt(), max_tokens=1, cache_partition=partition)
     assert driver.scheduler.metrics().computed_prompt_tokens == 2 * 301
-    driver.add(Chat(messages=[words(1)]).prompt(), max_tokens=1, cache_prompt=False)
-    driver.drain()
+    driver.serve(Chat(messages=[words(1)]).prompt(), max_tokens=1, cache_prompt=False)
     assert driver.scheduler.metrics().computed_prompt_tokens == 3 * 301
 
 
@@ -201,8 +198,7 @@ def test_a_slot_is_not_rolled_back_to_a_checkpoint_that_its_own_save_evicted() -
     driver = driven(KINDS["hybrid"], slots=1, store=bytes_of(440))
     chat = Chat(messages=[words(1)])
     ask(driver, chat)
-    driver.add(PromptText(chat.prompt().text + words(5), (), chat.prompt().turns), max_tokens=1)
-    driver.drain()
+    driver.serve(PromptText(chat.prompt().text + words(5), (), chat.prompt().turns), max_tokens=1)
     chat.messages[-1] = words(2)
     answer, _ = ask(driver, chat)
     alone = driven(KINDS["hybrid"])

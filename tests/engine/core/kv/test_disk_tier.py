@@ -38,8 +38,7 @@ def restarted(old: Driver) -> Driver:
 def computed(driver: Driver, prompt: str) -> int:
     """Return the number of prompt tokens computed for a prompt."""
     before = driver.scheduler.metrics().computed_prompt_tokens
-    key = driver.add(prompt, max_tokens=1)
-    driver.drain()
+    key = driver.serve(prompt, max_tokens=1)
     assert isinstance(driver.last(key), Finished)
     return driver.scheduler.metrics().computed_prompt_tokens - before
 
@@ -178,15 +177,13 @@ def test_a_conversation_is_written_again_only_after_it_has_grown() -> None:
 def test_short_prompts_and_private_ones_are_not_written() -> None:
     driver = driven()
     computed(driver, words(0, WORTH_WRITING - 1))
-    driver.add(LONG, max_tokens=1, cache_prompt=False)
-    driver.drain()
+    driver.serve(LONG, max_tokens=1, cache_prompt=False)
     assert not driver.run.cache.files.tokens
 
 
 def test_partitions_share_no_file_and_their_names_are_hashed() -> None:
     driver = driven()
-    driver.add(LONG, max_tokens=1, cache_partition="secret")
-    driver.drain()
+    driver.serve(LONG, max_tokens=1, cache_partition="secret")
     [file] = driver.run.cache.files.known.values()
     assert "secret" not in file.name
     assert "secret" not in str(file.prefix.partition)
@@ -278,8 +275,7 @@ def test_cells_of_a_shared_pool_are_freed_for_a_prefix_that_was_read() -> None:
 
 def test_files_of_other_adapters_are_not_read() -> None:
     driver = driven()
-    driver.add(LONG, max_tokens=1, adapters=((0, 1.0),))
-    driver.drain()
+    driver.serve(LONG, max_tokens=1, adapters=((0, 1.0),))
     driver = restarted(driver)
     assert computed(driver, LONG) > len(LONG) - 2
     driver.add(LONG, max_tokens=1, adapters=((0, 1.0),))

@@ -19,8 +19,7 @@ def held(driver: Driver) -> list[HeldPrefix]:
 
 def test_a_finished_prompt_is_held_with_its_text() -> None:
     driver = driver_of()
-    driver.add(LONG, label=7, max_tokens=3)
-    driver.drain()
+    driver.serve(LONG, label=7, max_tokens=3)
     [prefix] = held(driver)
     assert (prefix.label, prefix.prompt) == (7, 0)
     assert 200 < prefix.tokens == driver.ledger.cached_tokens
@@ -36,8 +35,7 @@ def test_a_running_prompt_is_held_as_far_as_it_is_computed() -> None:
 
 def test_each_prompt_has_its_index() -> None:
     driver = driver_of(slots=4)
-    driver.add("a" * 20, "b" * 20, label=7, n=2)
-    driver.drain()
+    driver.serve("a" * 20, "b" * 20, label=7, n=2)
     assert sorted(prefix.prompt for prefix in held(driver)) == [0, 0, 1, 1]
 
 
@@ -63,16 +61,14 @@ def test_a_cancelled_prompt_is_given_up() -> None:
 def test_the_next_turn_takes_the_place_of_the_one_before() -> None:
     driver = driver_of()
     for label, prompt in enumerate([LONG, LONG + "y" * 20]):
-        driver.add(prompt, label=label)
-        driver.drain()
+        driver.serve(prompt, label=label)
     assert [prefix.label for prefix in held(driver)] == [1]
 
 
 def test_an_evicted_prompt_is_held_while_it_is_stored() -> None:
     driver = driver_of(slots=1, store_budget=5000)
     for label, letter in enumerate("abcdefgh"):
-        driver.add(letter * 200, label=label)
-        driver.drain()
+        driver.serve(letter * 200, label=label)
     labels = [prefix.label for prefix in held(driver)]
     assert labels == [7, 6, 5]
     assert len(driver.store._prefixes) == len(labels) - 1
@@ -80,8 +76,7 @@ def test_an_evicted_prompt_is_held_while_it_is_stored() -> None:
 
 def test_a_checkpoint_without_its_cells_is_not_held() -> None:
     driver = Driver(FakeModel(slots=2, context=4096, can_trim=False), store_budget=10**6)
-    driver.add(LONG, label=7, max_tokens=3)
-    driver.drain()
+    driver.serve(LONG, label=7, max_tokens=3)
     assert any(stored.partial for stored in driver.store)
     assert [prefix.label for prefix in held(driver)] == [7]
 
@@ -100,8 +95,7 @@ def test_a_moved_prompt_keeps_its_label() -> None:
 
 def test_an_erased_slot_holds_nothing() -> None:
     driver = driver_of(slots=1)
-    driver.add(LONG, label=7)
-    driver.drain()
+    driver.serve(LONG, label=7)
     driver.ledger.erase(driver.ledger.slots[0])
     assert held(driver) == []
 
@@ -109,8 +103,7 @@ def test_an_erased_slot_holds_nothing() -> None:
 def test_what_an_erased_slot_held_is_not_held_in_host_memory_either() -> None:
     driver = driver_of(slots=1, store_budget=10**6)
     for label, letter in enumerate("aba"):
-        driver.add(letter * 200, label=label)
-        driver.drain()
+        driver.serve(letter * 200, label=label)
     assert [prefix.label for prefix in held(driver)] == [2, 0, 1]
     driver.ledger.erase(driver.ledger.slots[0])
     assert [prefix.label for prefix in held(driver)] == [1]
@@ -120,8 +113,7 @@ def test_what_an_erased_slot_held_is_not_held_in_host_memory_either() -> None:
 def test_an_empty_slot_that_is_erased_is_like_no_saved_prefix() -> None:
     driver = Driver(FakeModel(slots=2, context=512), store_budget=10**6)
     for letter in "abc":
-        driver.add(letter * 150, slot=0, cache_partition=letter)
-        driver.drain()
+        driver.serve(letter * 150, slot=0, cache_partition=letter)
     stored = driver.scheduler.metrics().stored_tokens
     driver.ledger.erase(driver.ledger.slots[1])
     assert driver.scheduler.metrics().stored_tokens == stored > 0

@@ -37,8 +37,7 @@ def test_dropped_and_restored_cells_are_no_longer_shared() -> None:
 
 def test_one_sequence_may_use_what_the_other_slots_leave() -> None:
     driver = pooled(512)
-    key = driver.add("a" * 480, max_tokens=30)
-    driver.drain()
+    key = driver.serve("a" * 480, max_tokens=30)
     assert len(driver.text(key)) == 30
     assert driver.scheduler.metrics().preempted == 0
 
@@ -46,11 +45,9 @@ def test_one_sequence_may_use_what_the_other_slots_leave() -> None:
 def test_cached_cells_of_other_slots_make_room() -> None:
     driver = pooled(512)
     for letter in "abcd":
-        driver.add(letter * 100, max_tokens=1)
-        driver.drain()
+        driver.serve(letter * 100, max_tokens=1)
     assert driver.ledger.cached_tokens == 400
-    driver.add("e" * 450, max_tokens=4)
-    driver.drain()
+    driver.serve("e" * 450, max_tokens=4)
     assert driver.scheduler.metrics().preempted == 0
     assert driver.ledger.cached_tokens <= 512
 
@@ -69,8 +66,7 @@ def test_cells_of_a_cancelled_sequence_count_until_they_are_dropped() -> None:
 
 def test_a_prefix_stays_as_long_as_all_cells_suffice() -> None:
     driver = pooled(200)
-    driver.add("x" * 120, max_tokens=1)
-    driver.drain()
+    driver.serve("x" * 120, max_tokens=1)
     assert driver.ledger.make_room(80)
     assert driver.ledger.cached_tokens == 120
     assert driver.ledger.make_room(81)
@@ -80,10 +76,8 @@ def test_a_prefix_stays_as_long_as_all_cells_suffice() -> None:
 def test_the_least_recently_used_prefix_goes_first() -> None:
     driver = pooled(512, slots=5)
     for letter in "abcd":
-        driver.add(letter * 100, max_tokens=1)
-        driver.drain()
-    driver.add("e" * 150, max_tokens=1)
-    driver.drain()
+        driver.serve(letter * 100, max_tokens=1)
+    driver.serve("e" * 150, max_tokens=1)
     assert sorted(slot.cached[0] for slot in driver.ledger.slots if slot.cached) == [ord(letter) for letter in "bcde"]
 
 
@@ -100,8 +94,7 @@ def test_a_request_waits_for_cells_although_a_slot_is_free() -> None:
 def test_requests_with_a_common_prefix_need_its_cells_once() -> None:
     driver = pooled(512)
     prefix = "a" * 300
-    driver.add(prefix, max_tokens=1)
-    driver.drain()
+    driver.serve(prefix, max_tokens=1)
     for letter in "bcde":
         driver.add(prefix + letter * 10, max_tokens=8)
     driver.step()
@@ -123,8 +116,7 @@ def test_the_youngest_gives_way_when_sequences_grow_beyond_the_pool() -> None:
 
 def test_a_sequence_may_fill_the_whole_pool() -> None:
     driver = pooled(512)
-    key = driver.add("a" * 500, max_tokens=12)
-    driver.drain()
+    key = driver.serve("a" * 500, max_tokens=12)
     assert len(driver.text(key)) == 12
     assert not isinstance(driver.last(key), Failed)
 
@@ -132,8 +124,7 @@ def test_a_sequence_may_fill_the_whole_pool() -> None:
 @pytest.mark.parametrize("can_trim", [True, False])
 def test_models_that_cannot_trim_share_whole_prefixes(can_trim: bool) -> None:
     driver = Driver(FakeModel(slots=4, context=512, pool=512, can_trim=can_trim))
-    first = driver.add("a" * 200, max_tokens=0)
-    driver.drain()
+    first = driver.serve("a" * 200, max_tokens=0)
     assert first in driver.news
     for letter in "bc":
         driver.add("a" * 200 + letter, max_tokens=8)

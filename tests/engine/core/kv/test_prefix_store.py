@@ -35,8 +35,7 @@ def ask(driver: Driver, *prompts: str, **fields: object) -> int:
     """Answer prompts one after another; return the number of tokens computed for them."""
     before = computed(driver)
     for prompt in prompts:
-        driver.add(prompt, **{"max_tokens": 1, **fields})
-        driver.drain()
+        driver.serve(prompt, **{"max_tokens": 1, **fields})
     return computed(driver) - before
 
 

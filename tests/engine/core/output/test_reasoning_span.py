@@ -53,7 +53,6 @@ def test_the_last_event_has_the_count_of_its_choice(speculative: bool, stop: tup
     runner = FakeRunner(model, script=lambda cells: text[(len(cells) - 4) % len(text)])
     driver = Driver(model, runner)
     reasoning = Reasoning(opening="<", closing="/>", opened=True)
-    key = driver.add(n=2, max_tokens=9, reasoning=reasoning, speculative=speculative, stop=stop)
-    driver.drain()
+    key = driver.serve(n=2, max_tokens=9, reasoning=reasoning, speculative=speculative, stop=stop)
     ends = [event for event in driver.news[key] if isinstance(event, Finished)]
     assert [end.reasoning for end in ends] == [driver.text(key, end.choice).index("/>") for end in ends]
