@@ -9,16 +9,16 @@ import numpy as np
 from engine.config import EngineConfig
 from engine.core.kv.cell_changes import Removal
 from engine.core.kv.prefix import common_prefix
-from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Outcome, StepPlan
 from engine.llama.memory.parameters import BATCH_ROWS
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
-from engine.request import GenerationRequest, Sampling
+from engine.request import Sampling
 from engine.sampling.candidates import Logits
+from tests.engine.driver import running
 from tests.models import model_path
 
-_GREEDY = GenerationRequest(id="alone", prompts=("",), sampling=Sampling(temperature=0.0, ignore_eos=True))
+_GREEDY = Sampling(temperature=0.0, ignore_eos=True)
 _FAR = 0.5
 """Logits. Rounding differs by less, and most second-best candidates are further away."""
 
@@ -86,9 +86,8 @@ class Alone:
         kept = common_prefix(self._resident, tokens, min(len(self._resident), len(tokens) - 1))
         self._runner.cache.remove(Removal(0, kept))
         self._resident = tokens
-        sequence = Sequence(_GREEDY, 0, tokens, 1)
-        sequence.enter(State.RUNNING)
-        sequence.seq_id, sequence.computed = 0, kept
+        sequence = running(0, tokens, 1, sampling=_GREEDY)
+        sequence.computed = kept
         while sequence.pending:
             count = min(chunk, sequence.pending)
             piece = Chunk(sequence, count, sample=count == sequence.pending)

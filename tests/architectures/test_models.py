@@ -7,14 +7,14 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.core.kv.cell_changes import Removal
-from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Outcome, StepPlan
 from engine.core.token import Token
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
-from engine.request import GenerationRequest, Sampling
+from engine.request import Sampling
 from tests.architectures.families import FAMILIES, Family, quick_for_some
 from tests.architectures.models import family_model, write_family
+from tests.engine.driver import running
 
 PROMPT = "Once upon a time there was a little girl who liked to play in the garden with her dog"
 GREEDY = Sampling(temperature=0.0, ignore_eos=True)
@@ -33,9 +33,7 @@ def test_the_greedy_text_depends_on_the_first_token(name: str) -> None:
 
 
 def generate(runner: LlamaRunner, tokens: list[int]) -> list[int]:
-    sequence = Sequence(GenerationRequest(id="t", prompts=(tuple(tokens),), sampling=GREEDY), 0, list(tokens), 64)
-    sequence.enter(State.RUNNING)
-    sequence.seq_id = 0
+    sequence = running(0, tokens, 64, sampling=GREEDY)
     for _ in range(16):
         result = runner.run(StepPlan((Chunk(sequence, sequence.pending, sample=True),), decode=False))
         assert result.outcome is Outcome.DONE

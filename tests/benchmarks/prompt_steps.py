@@ -13,11 +13,12 @@ import time
 
 from engine.config import EngineConfig
 from engine.core.kv.cell_changes import Copy, Removal
-from engine.core.sequence import Sequence, State
+from engine.core.sequence import Sequence
 from engine.core.step import Chunk, StepPlan
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
-from engine.request import GenerationRequest, Sampling
+from engine.request import Sampling
+from tests.engine.driver import running
 
 _ON_THE_WAY = 256
 """Tokens of the steps that lead to a depth."""
@@ -30,7 +31,8 @@ class Steps:
         """Begin with nothing computed: `rows` sequences of at most so many tokens."""
         self._runner = runner
         self._repeats = repeats
-        self._sequences = [_sequence(seq_id, tokens) for seq_id in range(rows)]
+        greedy, prompt = Sampling(temperature=0.0, ignore_eos=True), [3 + 7 * at % 250 for at in range(tokens)]
+        self._sequences = [running(seq_id, prompt, sampling=greedy) for seq_id in range(rows)]
         self._depth = 0
 
     def descend(self, depth: int) -> None:
@@ -67,14 +69,6 @@ class Steps:
         began = time.process_time()
         self._runner.run(plan)
         return time.process_time() - began
-
-
-def _sequence(seq_id: int, tokens: int) -> Sequence:
-    request = GenerationRequest(id="steps", prompts=("",), sampling=Sampling(temperature=0.0, ignore_eos=True))
-    made = Sequence(request, 0, [3 + 7 * at % 250 for at in range(tokens)], 1)
-    made.enter(State.RUNNING)
-    made.seq_id = seq_id
-    return made
 
 
 def measure(args: argparse.Namespace, *, flash: bool) -> None:

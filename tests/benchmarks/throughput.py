@@ -16,12 +16,13 @@ import sys
 import time
 
 from engine.config import EngineConfig
-from engine.core.sequence import Sequence, State
+from engine.core.sequence import Sequence
 from engine.core.step import Chunk, StepPlan
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
-from engine.request import GenerationRequest, Sampling
+from engine.request import Sampling
 from tests.benchmarks.serving import GUARD, Served, post, serving
+from tests.engine.driver import running
 
 PROMPT, NEW = 17, 50
 """Tokens of each request, and tokens that it asks for."""
@@ -39,11 +40,8 @@ def limit(model_path: str, rows: int, threads: int) -> float:
 
 
 def _sequence(seq_id: int) -> Sequence:
-    request = GenerationRequest(id="limit", prompts=("",), sampling=Sampling(temperature=0.0, ignore_eos=True))
-    made = Sequence(request, 0, [3 + (7 * at + seq_id) % 900 for at in range(PROMPT + NEW // 2)], NEW)
-    made.enter(State.RUNNING)
-    made.seq_id = seq_id
-    return made
+    tokens = [3 + (7 * at + seq_id) % 900 for at in range(PROMPT + NEW // 2)]
+    return running(seq_id, tokens, sampling=Sampling(temperature=0.0, ignore_eos=True))
 
 
 def _pass(runner: LlamaRunner, sequences: list[Sequence], *, decode: bool) -> float:

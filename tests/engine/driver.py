@@ -1,6 +1,6 @@
 """A scheduler and a fake runner, driven by hand: the work of the step loop, without threads."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from engine.core.kv.prefix_files import PrefixFiles
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.lane import News, Work
 from engine.core.scheduler import Scheduler
+from engine.core.sequence import Sequence, State
 from engine.core.step import StepPlan, StepResult
 from engine.core.turns import Turns
 from engine.events import Event, Finished, Released, Text, TokenDetail
@@ -29,6 +30,16 @@ T = TypeVar("T")
 
 def request(*prompts: Prompt, **fields: Any) -> GenerationRequest:
     return GenerationRequest(id="test", prompts=prompts or ("hello",), **{"max_tokens": 8, **fields})
+
+
+def running(
+    seq_id: int, tokens: Iterable[int], limit: int = 1000, *, grammar: object | None = None, **fields: Any
+) -> Sequence:
+    """Return a sequence that runs in a slot, as the scheduler makes it."""
+    made = Sequence(request("", **fields), 0, list(tokens), limit, grammar=grammar)
+    made.enter(State.RUNNING)
+    made.seq_id = seq_id
+    return made
 
 
 def at_once(slices: Slices[T]) -> T:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from engine.core.lane import News
 from engine.core.model import Model
 from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.scheduler import Scheduler
-from engine.core.sequence import Sequence, State
+from engine.core.sequence import Sequence
 from engine.core.step import SCORED_AT_ONCE, Chunk, Outcome, Runner, StepPlan
 from engine.core.token import Score, Token
 from engine.core.turns import Turns
@@ -30,7 +31,7 @@ from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
 from engine.worker.admission import admit
 from tests.architectures.models import family_model
-from tests.engine.driver import at_once
+from tests.engine.driver import at_once, running
 from tests.models import model_path
 from tests.repeat import every_case
 
@@ -48,10 +49,20 @@ def open_fake(_stack: ExitStack, **traits: bool) -> Pair:
     return model, FakeRunner(model)
 
 
-def open_llama(stack: ExitStack, path: Path | None = None) -> Pair:
-    config = EngineConfig(model=str(path or model_path()), slots=SLOTS, context=CONTEXT, threads=1)
+def open_llama(
+    stack: ExitStack, path: Path | None = None, adapt: Callable[[LlamaModel], None] = lambda _model: None, **fields: Any
+) -> Pair:
+    config = EngineConfig(model=str(path or model_path()), slots=SLOTS, context=CONTEXT, threads=1, **fields)
     model = stack.enter_context(LlamaModel(config, lambda _share: None))
+    adapt(model)
     return model, stack.enter_context(LlamaRunner(model, config))
+
+
+def as_on_a_device(model: LlamaModel) -> None:
+    """Let it plan and run as on a device that cannot abort a step, and whose cells are copied slowly."""
+    model.aborts, model.fully_offloaded = False, True
+    model.use_copy_speed(0.5, 10)
+    model.traits = replace(model.traits, idle_rows=SLOTS, idle_cells=SLOTS * CONTEXT, largest_step=128)
 
 
 REWINDING: dict[str, Callable[[ExitStack], Pair]] = {
@@ -59,38 +70,16 @@ REWINDING: dict[str, Callable[[ExitStack], Pair]] = {
     "fake with windows": partial(open_fake, windowed=True),
     "hybrid": lambda stack: open_llama(stack, family_model("jamba")),
     "windows": lambda stack: open_llama(stack, family_model("gemma-2")),
-    "unified windows": lambda stack: open_unified(stack, family_model("gemma-2")),
+    "unified windows": lambda stack: open_llama(stack, family_model("gemma-2"), kv_unified=True),
 }
-
-
-def open_unified(stack: ExitStack, path: Path | None = None) -> Pair:
-    config = EngineConfig(model=str(path or model_path()), slots=SLOTS, context=CONTEXT, threads=1, kv_unified=True)
-    model = stack.enter_context(LlamaModel(config, lambda _share: None))
-    return model, stack.enter_context(LlamaRunner(model, config))
-
-
-def open_sampling(stack: ExitStack) -> Pair:
-    config = EngineConfig(model=str(model_path()), slots=SLOTS, context=CONTEXT, threads=1, backend_sampling=True)
-    model = stack.enter_context(LlamaModel(config, lambda _share: None))
-    return model, stack.enter_context(LlamaRunner(model, config))
-
-
-def open_as_on_a_device(stack: ExitStack) -> Pair:
-    """Plan and run as on a device that cannot abort a step, and whose cells are copied slowly."""
-    config = EngineConfig(model=str(model_path()), slots=SLOTS, context=CONTEXT, threads=1)
-    model = stack.enter_context(LlamaModel(config, lambda _share: None))
-    model.aborts, model.fully_offloaded = False, True
-    model.use_copy_speed(0.5, 10)
-    model.traits = replace(model.traits, idle_rows=SLOTS, idle_cells=SLOTS * CONTEXT, largest_step=128)
-    return model, stack.enter_context(LlamaRunner(model, config))
 
 
 OPENERS: dict[str, Callable[[ExitStack], Pair]] = {
     "fake": open_fake,
     "llama": open_llama,
-    "unified": open_unified,
-    "backend sampling": open_sampling,
-    "as on a device": open_as_on_a_device,
+    "unified": partial(open_llama, kv_unified=True),
+    "backend sampling": partial(open_llama, backend_sampling=True),
+    "as on a device": partial(open_llama, adapt=as_on_a_device),
 }
 
 
@@ -112,11 +101,7 @@ def sequence(
     pair: Pair, seq_id: int, text: str = PROMPT, sampling: Sampling = GREEDY, stop_tokens: tuple[int, ...] = ()
 ) -> Sequence:
     """Return a sequence that runs in a slot, as the scheduler would make it."""
-    request = GenerationRequest(id="t", prompts=(text,), max_tokens=64, sampling=sampling, stop_tokens=stop_tokens)
-    made = Sequence(request, 0, pair[0].tokenize(text), 64)
-    made.enter(State.RUNNING)
-    made.seq_id = seq_id
-    return made
+    return running(seq_id, pair[0].tokenize(text), 64, sampling=sampling, stop_tokens=stop_tokens)
 
 
 def compute(runner: Runner, *chunks: tuple[Sequence, int]) -> list[int]:
@@ -297,10 +282,7 @@ def test_arming_forgets_an_abort_that_came_too_late(pair: Pair) -> None:
 
 def score(pair: Pair, seq_id: int, tokens: list[int], share: int) -> tuple[list[Score], Token]:
     """Return the scores of all tokens but the first, computed in chunks of `share`, and the draw after them."""
-    request = GenerationRequest(id="t", prompts=(tuple(tokens),), logprobs=3, sampling=GREEDY)
-    scored = Sequence(request, 0, tokens, 64)
-    scored.enter(State.RUNNING)
-    scored.seq_id = seq_id
+    scored = running(seq_id, tokens, 64, logprobs=3, sampling=GREEDY)
     scores: list[Score] = []
     while scored.pending:
         count = min(share, scored.pending)

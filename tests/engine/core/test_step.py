@@ -2,16 +2,12 @@
 
 import pytest
 
-from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, StepPlan
-from engine.request import GenerationRequest
+from tests.engine.driver import running
 
 
 def chunk(seq_id: int, count: int) -> Chunk:
-    sequence = Sequence(GenerationRequest(id="", prompts=("",)), 0, list(range(100)), 1)
-    sequence.enter(State.RUNNING)
-    sequence.seq_id = seq_id
-    return Chunk(sequence, count, sample=False)
+    return Chunk(running(seq_id, range(100)), count, sample=False)
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ import pytest
 from numpy.typing import NDArray
 
 from engine.config import EngineConfig
-from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Outcome, StepPlan
 from engine.llama.attention import AUTO, FLASH, NO_FLASH, Attention, choose_attention, on_devices
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
-from engine.request import GenerationRequest, Sampling
+from engine.request import Sampling
+from tests.engine.driver import running
 from tests.models import model_path
 
 
@@ -44,11 +44,9 @@ def test_both_attention_implementations_give_the_same_probabilities() -> None:
 def logprobs_of_a_prompt(*, flash_attention: bool) -> NDArray[np.float64]:
     """Return the log-probability of each token of a prompt, from the scores of its passes."""
     config = EngineConfig(model=str(model_path()), slots=2, context=512, threads=1, flash_attention=flash_attention)
-    request = GenerationRequest(id="", prompts=("",), sampling=Sampling(temperature=0.0), logprobs=0, echo=True)
     with LlamaModel(config, lambda _share: None) as model, LlamaRunner(model, config) as runner:
-        sequence = Sequence(request, 0, [(at * 7) % 500 + 3 for at in range(300)], 1)
-        sequence.enter(State.RUNNING)
-        sequence.seq_id = 1
+        tokens = [(at * 7) % 500 + 3 for at in range(300)]
+        sequence = running(1, tokens, 1, sampling=Sampling(temperature=0.0), logprobs=0, echo=True)
         told = []
         while sequence.pending:
             chunk = Chunk(sequence, min(64, sequence.pending), sample=False, score=True)

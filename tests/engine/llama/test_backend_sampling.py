@@ -13,7 +13,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.core.kv.cell_changes import Removal
 from engine.core.reasoning_budget import ReasoningBudget
-from engine.core.sequence import Sequence, State
+from engine.core.sequence import Sequence
 from engine.core.step import Chunk, DrawFailure, Outcome, StepPlan, StepResult
 from engine.core.token import Token
 from engine.errors import EngineFault
@@ -27,10 +27,11 @@ from engine.llama.drawing import outputs_of_best
 from engine.llama.hardware.placement import Placement
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
-from engine.request import GenerationRequest, Grammar, GrammarKind, Reasoning, Sampling
+from engine.request import Grammar, GrammarKind, Reasoning, Sampling
 from engine.sampling.sampler import best_are_enough
 from tests.architectures.models import family_model
 from tests.c_calls import Handles
+from tests.engine.driver import running
 from tests.models import model_path
 from tests.repeat import thorough
 
@@ -114,11 +115,9 @@ def given(runner: LlamaRunner) -> bool:
     return runner._best is not None and runner._best.given
 
 
-def sequence(seq_id: int, sampling: Sampling = GREEDY, *, grammar: object | None = None, **fields: Any) -> Sequence:
-    request = GenerationRequest(id="test", prompts=("",), sampling=sampling, **fields)
-    made = Sequence(request, 0, [(at * 7 + seq_id) % 500 + 3 for at in range(9)], 1000, grammar=grammar)
-    made.enter(State.RUNNING)
-    made.seq_id, made.seed = seq_id, 7 + seq_id
+def sequence(seq_id: int, sampling: Sampling = GREEDY, **fields: Any) -> Sequence:
+    made = running(seq_id, [(at * 7 + seq_id) % 500 + 3 for at in range(9)], sampling=sampling, **fields)
+    made.seed = 7 + seq_id
     return made
 
 

@@ -28,10 +28,11 @@ from engine.llama.batch import Batch
 from engine.llama.memory.parameters import BATCH_ROWS
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
-from engine.request import GenerationRequest, Grammar, GrammarKind, Sampling
+from engine.request import Grammar, GrammarKind, Sampling
 from engine.sampling.truncation.draws import draw as truncated
 from tests.architectures.models import family_model
 from tests.c_calls import count_calls
+from tests.engine.driver import running
 from tests.models import model_path
 from tests.repeat import thorough
 
@@ -71,18 +72,9 @@ def prompt(length: int, start: int = 0) -> list[int]:
     return [(at * 7 + start) % 500 + 3 for at in range(length)]
 
 
-def sequence(
-    seq_id: int,
-    tokens: list[int],
-    sampling: Sampling = GREEDY,
-    seed: int = 1,
-    grammar: object | None = None,
-    **fields: Any,
-) -> Sequence:
-    request = GenerationRequest(id="test", prompts=("",), sampling=sampling, **fields)
-    made = Sequence(request, 0, tokens, 1000, grammar=grammar)
-    made.enter(State.RUNNING)
-    made.seq_id, made.seed = seq_id, seed
+def sequence(seq_id: int, tokens: list[int], sampling: Sampling = GREEDY, seed: int = 1, **fields: Any) -> Sequence:
+    made = running(seq_id, tokens, sampling=sampling, **fields)
+    made.seed = seed
     return made
 
 

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from engine.config import EngineConfig
-from engine.core.sequence import Sequence, State
+from engine.core.sequence import Sequence
 from engine.core.step import DrawFailure
 from engine.llama.cpu.row_threads import RowThreads
 from engine.llama.drawing import Drawer, OutputsOf, outputs_of_all
 from engine.llama.model import LlamaModel
-from engine.request import GenerationRequest, Sampling
+from engine.request import Sampling
 from engine.sampling.candidates import Logits
+from tests.engine.driver import running
 from tests.models import model_path
 
 ROWS = 27
@@ -94,10 +95,7 @@ def outputs_of(logits: Logits) -> OutputsOf:
 
 
 def _sequence(at: int, sampling: Sampling) -> Sequence:
-    request = GenerationRequest(
-        id="test", prompts=("",), sampling=sampling, logprobs=2 if at % 3 else None, sampled_logprobs=at % 3 == 1
-    )
-    made = Sequence(request, 0, [3 + at, 4, 5], 100)
-    made.enter(State.RUNNING)
-    made.seq_id = made.seed = at
+    logprobs = 2 if at % 3 else None
+    made = running(at, [3 + at, 4, 5], sampling=sampling, logprobs=logprobs, sampled_logprobs=at % 3 == 1)
+    made.seed = at
     return made

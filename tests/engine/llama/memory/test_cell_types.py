@@ -13,16 +13,15 @@ import pytest
 
 from engine.config import EngineConfig, KVType
 from engine.core.kv.cell_changes import Shift
-from engine.core.sequence import Sequence, State
 from engine.core.step import Chunk, Outcome, StepPlan
 from engine.errors import LoadError
 from engine.llama.attention import AUTO, FLASH, NO_FLASH, on_devices
 from engine.llama.memory.cell_types import CELL_TYPES, check_cell_types, check_cuda
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
-from engine.request import GenerationRequest
 from tests.architectures.families import FAMILIES, Family, Parameters
 from tests.architectures.models import write_family
+from tests.engine.driver import running
 from tests.repeat import thorough
 
 QUANTISED = [name for name, kind in CELL_TYPES.items() if kind.block > 1]
@@ -123,10 +122,7 @@ def probe(path: Path, keys: KVType, values: KVType, *, flash: bool | None, shift
     with LlamaModel(settings, lambda _share: None) as model, LlamaRunner(model, settings) as runner:
         runner.probe()
         if shift:
-            sequence = Sequence(GenerationRequest(id="", prompts=()), 0, [5, 6, 7, 8], 0)
-            sequence.seq_id = 0
-            sequence.enter(State.RUNNING)
-            plan = StepPlan((Chunk(sequence, 3, sample=False),), decode=False)
+            plan = StepPlan((Chunk(running(0, [5, 6, 7, 8]), 3, sample=False),), decode=False)
             assert runner.run(plan).outcome is Outcome.DONE
             runner.cache.shift(Shift(0, 1, 1))
     return settings
