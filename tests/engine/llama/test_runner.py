@@ -37,6 +37,8 @@ from tests.models import model_path
 from tests.repeat import thorough
 
 SLOTS, CONTEXT = 3, 2048
+SMALL = 256
+"""Tokens of a context that a test fills."""
 LONG = 1100
 """Tokens: several physical batches."""
 GREEDY = Sampling(temperature=0.0)
@@ -206,12 +208,13 @@ def test_an_abort_between_two_weight_passes_leaves_nothing_computed(
 @pytest.fixture
 def bridging(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[LlamaRunner]:
     """Return a runner on a device where some idle rows take no time."""
-    monkeypatch.setattr(model, "traits", replace(model.traits, idle_rows=2, idle_cells=CONTEXT))
+    monkeypatch.setattr(model, "traits", replace(model.traits, idle_rows=2, idle_cells=SMALL))
+    monkeypatch.setattr(model, "info", replace(model.info, context=SMALL))
     with runner_with(model, shares_depth=False, aborts=False) as made:
         yield made
 
 
-@pytest.mark.parametrize(("cells", "bridged"), [(0, True), (50, True), (CONTEXT - 1, True), (CONTEXT, False)])
+@pytest.mark.parametrize(("cells", "bridged"), [(0, True), (50, True), (SMALL - 1, True), (SMALL, False)])
 def test_a_slot_between_two_rows_has_an_idle_row_if_there_is_room(
     bridging: LlamaRunner, runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch, cells: int, *, bridged: bool
 ) -> None:
@@ -219,8 +222,8 @@ def test_a_slot_between_two_rows_has_an_idle_row_if_there_is_room(
     for one in (runner, bridging):
         batches = record_batches(monkeypatch, one)
         between, rows = sequence(1, prompt(cells)), [sequence(seq_id, prompt(9, seq_id)) for seq_id in (0, 2)]
-        while between.computed < cells:
-            compute(one, (between, min(512, cells - between.computed)))
+        if cells:
+            compute(one, (between, cells))
         for _ in range(4):
             compute(one, *((row, row.pending) for row in rows))
         assert last_cell(one, 1) == cells - 1
@@ -229,7 +232,7 @@ def test_a_slot_between_two_rows_has_an_idle_row_if_there_is_room(
     assert batches[-3:] == ([3, 3, 3] if bridged else [1, 1, 1])
 
 
-@pytest.mark.parametrize(("idle_rows", "idle_cells"), [(0, CONTEXT), (2, 49)])
+@pytest.mark.parametrize(("idle_rows", "idle_cells"), [(0, SMALL), (2, 49)])
 def test_idle_rows_are_few_and_in_slots_with_few_cells(
     model: LlamaModel, bridging: LlamaRunner, monkeypatch: pytest.MonkeyPatch, idle_rows: int, idle_cells: int
 ) -> None:
@@ -500,13 +503,14 @@ def test_a_model_that_cannot_drop_part_of_a_sequence_drops_all_of_it(
     assert last_cell(runner, 0) == -1
 
 
-def test_a_pass_without_room_computes_no_token(model: LlamaModel) -> None:
+def test_a_pass_without_room_computes_no_token(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "info", replace(model.info, context=SMALL))
     with LlamaRunner(model, config(slots=1)) as runner:
-        made = sequence(0, prompt(CONTEXT))
-        compute(runner, (made, CONTEXT))
+        made = sequence(0, prompt(SMALL))
+        compute(runner, (made, SMALL))
         result = runner.run(plan((made, 1)))
         assert (result.outcome, result.draws) == (Outcome.NO_ROOM, ())
-        assert last_cell(runner, 0) == CONTEXT - 1
+        assert last_cell(runner, 0) == SMALL - 1
 
 
 @pytest.mark.parametrize("status", [-1, -2, -3])
