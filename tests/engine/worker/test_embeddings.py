@@ -1,7 +1,6 @@
 """Embeddings in a whole engine with fakes: beside generations, alone, cancelled in every phase."""
 
 import itertools
-import queue
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,40 +10,15 @@ import pytest
 from engine.errors import EngineFault
 from engine.events import Embedded, Failed, Finished, Released
 from engine.protocol.messages import Accepted, Cancel, Refused
-from engine.testing.fake_embedder import FakeEmbedder, vector_of
+from engine.testing.fake_embedder import vector_of
 from engine.testing.fake_model import VOCABULARY, FakeModel
 from engine.worker.worker import EXIT_FAULT
 from tests.engine.worker.worker_client import GUARD, Client, Gate, slow_tokenizer
 
 
-class EmbeddingGate:
-    """Holds every pass of the embedder until the test releases it; an abort ends it."""
-
-    def __init__(self, embedder: FakeEmbedder) -> None:
-        self._embedder = embedder
-        self._passes: queue.SimpleQueue[None] = queue.SimpleQueue()
-        self._open = threading.Semaphore(0)
-        self.closed = True
-        embedder.on_pass = self._hold
-
-    def wait(self) -> None:
-        """Wait until a pass has begun."""
-        self._passes.get(timeout=GUARD)
-
-    def open(self) -> None:
-        """Stop holding passes."""
-        self.closed = False
-        self._open.release()
-
-    def _hold(self) -> None:
-        self._passes.put(None)
-        while self.closed and not self._embedder.aborted.is_set() and not self._open.acquire(timeout=0.001):
-            pass
-
-
 @pytest.fixture
-def embedding_gate(client: Client) -> Iterator[EmbeddingGate]:
-    gate = EmbeddingGate(client.embedder)
+def embedding_gate(client: Client) -> Iterator[Gate]:
+    gate = Gate(client.embedder)
     yield gate
     gate.open()
 
@@ -112,7 +86,7 @@ def test_a_decode_pass_runs_between_any_two_embedding_passes(client: Client) -> 
     assert all("decode" in order[first:second] for first, second in itertools.pairwise(embeds))
 
 
-def test_a_cancel_aborts_the_pass_of_a_lone_request(client: Client, embedding_gate: EmbeddingGate) -> None:
+def test_a_cancel_aborts_the_pass_of_a_lone_request(client: Client, embedding_gate: Gate) -> None:
     client.embed(1, "hello")
     embedding_gate.wait()
     assert client.cancel(1) == Released("embedding", 0, 0)
@@ -140,18 +114,16 @@ def test_a_cancel_while_the_embedder_is_opened_aborts_the_first_pass(client: Cli
     client.event(2, Embedded)
 
 
-def test_a_cancel_between_two_passes_frees_the_cells(client: Client, embedding_gate: EmbeddingGate) -> None:
+def test_a_cancel_between_two_passes_frees_the_cells(client: Client, embedding_gate: Gate) -> None:
     client.embed(1, "x" * 200)
     embedding_gate.wait()
-    embedding_gate._open.release()
+    embedding_gate.let_through()
     embedding_gate.wait()
     assert client.cancel(1) == Released("embedding", 0, 64, 64)
     assert client.embedder.cells == {}
 
 
-def test_a_cancel_of_a_waiting_request_is_answered_during_the_pass(
-    client: Client, embedding_gate: EmbeddingGate
-) -> None:
+def test_a_cancel_of_a_waiting_request_is_answered_during_the_pass(client: Client, embedding_gate: Gate) -> None:
     client.embed(1, "hello")
     embedding_gate.wait()
     client.embed(2, "waits")
@@ -182,7 +154,7 @@ def test_an_embedder_that_fails_ends_the_process(client: Client) -> None:
     assert client.exits.get(timeout=GUARD) == EXIT_FAULT
 
 
-def test_stopping_aborts_an_embedding_pass(client: Client, embedding_gate: EmbeddingGate) -> None:
+def test_stopping_aborts_an_embedding_pass(client: Client, embedding_gate: Gate) -> None:
     client.embed(1, "hello")
     embedding_gate.wait()
     client.worker.stop()

@@ -113,8 +113,10 @@ def test_a_cancel_beside_a_neighbour_waits_for_the_pass_and_no_longer(client: Cl
     client.generate(2, "goes", max_tokens=50)
     client.expect(Accepted, lambda accepted: accepted.key == 2)
     gate.let_through()
-    while len(gate.wait().chunks) < 2:
+    gate.wait()
+    while len(client.runner.passes[-1]) < 2:
         gate.let_through()
+        gate.wait()
     client.worker.receive(Cancel(2))
     passes = len(client.runner.passes)
     gate.open()

@@ -40,18 +40,17 @@ M = TypeVar("M", bound=Message)
 
 
 class Gate:
-    """Holds every pass until the test releases it, as a long decode would; an abort ends it."""
+    """Holds every pass of a fake until the test releases it, as a long decode would; an abort ends it."""
 
-    def __init__(self, runner: FakeRunner) -> None:
-        self._runner = runner
-        self._passes: queue.SimpleQueue[StepPlan] = queue.SimpleQueue()
-        self._open = threading.Semaphore(0)
+    def __init__(self, fake: FakeRunner | FakeEmbedder) -> None:
+        self._aborted = fake.aborted
+        self._begun, self._open = threading.Semaphore(0), threading.Semaphore(0)
         self.closed = True
-        runner.on_pass = self._hold
+        fake.on_pass = self._hold
 
-    def wait(self) -> StepPlan:
-        """Wait for the next pass and return it."""
-        return self._passes.get(timeout=GUARD)
+    def wait(self) -> None:
+        """Wait for the next pass."""
+        assert self._begun.acquire(timeout=GUARD)
 
     def let_through(self) -> None:
         self._open.release()
@@ -61,9 +60,9 @@ class Gate:
         self.closed = False
         self._open.release()
 
-    def _hold(self, plan: StepPlan) -> None:
-        self._passes.put(plan)
-        while self.closed and not self._runner.aborted.is_set() and not self._open.acquire(timeout=0.001):
+    def _hold(self, *_plan: StepPlan) -> None:
+        self._begun.release()
+        while self.closed and not self._aborted.is_set() and not self._open.acquire(timeout=0.001):
             pass
 
 
