@@ -1,8 +1,6 @@
 """A whole engine on two pipes with the fake runner: its messages, and their order relative to passes."""
 
 import logging
-import os
-import queue
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,21 +15,16 @@ from engine.errors import EngineFault, LoadError
 from engine.events import Finished, Released, Started, Text
 from engine.protocol.messages import (
     Accepted,
-    Answered,
     Ask,
     Cancel,
-    Detokenized,
     Generate,
     Inspect,
     LoadFailed,
-    Loading,
-    Message,
     Refused,
     SetLogLevel,
 )
 from engine.testing.fake_model import FakeModel
 from engine.worker.loaded import LoadedModel
-from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_LOAD_FAILED
 from tests.engine.driver import bytes_of, request
 from tests.engine.worker.worker_client import GUARD, Client, Gate, slow_tokenizer
@@ -275,93 +268,3 @@ def test_a_closed_gateway_pipe_ends_the_process_in_the_middle_of_a_pass(gate: Ga
     gate.wait()
     client.worker.stop()
     assert client.closed.is_set()
-
-
-def test_messages_cross_real_pipes_in_pieces() -> None:
-    read, write = os.pipe()
-    reader, writer = MessageReader(read), MessageWriter(write)
-    large = LoadFailed("x" * 300_000)
-
-    def send() -> None:
-        writer.run()
-        os.close(write)
-
-    writer.write(large)
-    writer.write(Loading(1.0))
-    sender = threading.Thread(target=send)
-    sender.start()
-    received: list[Message] = []
-    while len(received) < 2:
-        received += reader.read()
-    writer.close(GUARD)
-    sender.join(GUARD)
-    assert received == [large, Loading(1.0)]
-    assert reader.read() == [], "closed"
-    os.close(read)
-
-
-def test_events_are_written_before_answers_and_answers_wait_for_room() -> None:
-    read, write = os.pipe()
-    reader, writer = MessageReader(read), MessageWriter(write)
-    parts = [Answered(1, Detokenized(b"%d" % n), more=True) for n in range(20)]
-    queued: queue.SimpleQueue[int] = queue.SimpleQueue()
-
-    def answer() -> None:
-        for n, part in enumerate(parts):
-            writer.write(part)
-            queued.put(n)
-
-    sender = threading.Thread(target=answer)
-    sender.start()
-    assert [queued.get(timeout=GUARD) for _ in range(4)] == [0, 1, 2, 3]
-    writer.write(Loading(0.5))
-    writing = threading.Thread(target=writer.run)
-    writing.start()
-    received: list[Message] = []
-    while len(received) < 21:
-        received += reader.read()
-    assert received == [Loading(0.5), *parts]
-    sender.join(GUARD)
-    writer.close(GUARD)
-    writing.join(GUARD)
-    os.close(read)
-    os.close(write)
-
-
-def test_a_closed_writer_lets_its_senders_go() -> None:
-    read, write = os.pipe()
-    writer = MessageWriter(write)
-
-    def answer() -> None:
-        for _ in range(9):
-            writer.write(Answered(1, Detokenized(b"")))
-
-    sender = threading.Thread(target=answer)
-    sender.start()
-    writer.close(0)
-    sender.join(GUARD)
-    assert not sender.is_alive()
-    os.close(read)
-    os.close(write)
-
-
-def test_a_message_writer_does_not_block_its_senders_and_detects_a_closed_pipe() -> None:
-    read, write = os.pipe()
-    writer = MessageWriter(write)
-    broken: queue.SimpleQueue[OSError] = queue.SimpleQueue()
-
-    def send() -> None:
-        try:
-            writer.run()
-        except BrokenPipeError as error:
-            broken.put(error)
-
-    sender = threading.Thread(target=send)
-    sender.start()
-    for _ in range(100):
-        writer.write(LoadFailed("x" * 10_000))
-    os.close(read)
-    assert isinstance(broken.get(timeout=GUARD), BrokenPipeError)
-    sender.join(GUARD)
-    writer.close(0)
-    os.close(write)
