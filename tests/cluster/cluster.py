@@ -13,7 +13,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 
 from gateway.cluster.environment import LOCAL_RAY
 from gateway.cluster.ingress.app import INGRESS
-from gateway.server.listen import reserve
+from gateway.server.listen import close, reserve
 
 GUARD = 100.0
 """Seconds after which a test gives up waiting. Never a part of an assertion."""
@@ -154,10 +154,12 @@ class Cluster:
 @contextmanager
 def running_cluster(log: Path, key: str, **settings: object) -> Iterator[Cluster]:
     """Run a cluster on a free port, for clients with an API key. Its log is in a file."""
-    (reserved,) = reserve("127.0.0.1", 0)
-    port = reserved.getsockname()[1]
+    reserved = reserve("127.0.0.1", 0)
+    port = reserved[0].getsockname()[1]
+    released = ExitStack()
+    released.callback(close, reserved)
     with (
-        reserved,
+        released,
         log.open("wb") as errors,
         subprocess.Popen(
             [sys.executable, "-m", "tests.cluster.driver", str(port)],
