@@ -493,7 +493,7 @@ def test_a_model_path_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     ("path", "reason"),
     [
         ("x" * 300, "the file cannot be read: File name too long"),
-        ("~nobody-has-this-name/x.gguf", "there is no such home directory"),
+        ("~nosuchuser/x.gguf", "there is no such home directory"),
     ],
 )
 def test_an_impossible_model_path_is_refused(path: str, reason: str) -> None:
@@ -502,7 +502,7 @@ def test_an_impossible_model_path_is_refused(path: str, reason: str) -> None:
 
 @pytest.mark.parametrize("flag", ["--config", "--lora", "--control-vector"])
 def test_a_home_directory_that_does_not_exist_is_refused(flag: str) -> None:
-    path = "~nobody-has-this-name/x"
+    path = "~nosuchuser/x"
     assert complaint(flag, path) == f"{flag} {path!r}: there is no such home directory"
 
 
@@ -511,7 +511,7 @@ def test_a_path_may_begin_at_home(flag: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("HOME", "/home/someone")
     settings = read(flag, "~/file")
     assert getattr(settings, flag[2:].replace("-", "_")) == Path("/home/someone/file")
-    assert complaint(flag, "~nobody-has-this-name/x").endswith("there is no such home directory")
+    assert complaint(flag, "~nosuchuser/x").endswith("there is no such home directory")
 
 
 def test_a_name_may_have_underscores() -> None:
