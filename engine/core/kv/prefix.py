@@ -44,6 +44,11 @@ class StoredPrefix:
         return self.prefix.size
 
     @property
+    def tokens(self) -> list[int]:
+        """A list that begins with its tokens."""
+        return self.prefix.tokens
+
+    @property
     def cells(self) -> int:
         """Number of saved cells."""
         return 0 if self.partial else self.size

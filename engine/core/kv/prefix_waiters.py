@@ -50,10 +50,12 @@ class PrefixWaiters:
         """Return the sequence whose prefix is worth the wait, and the number of its tokens that can be reused."""
         if sequence.reusable - sequence.computed < WORTH_WAITING:
             return None, 0
-        best = self._ledger.best_source(sequence)
         source, shared = self._awaited(sequence, earlier)
+        if source is None or shared - sequence.computed < WORTH_WAITING:
+            return None, 0
+        best = self._ledger.best_source(sequence)
         saved = shared - max(sequence.computed, best.tokens if best else 0)
-        if source is None or saved < WORTH_WAITING:
+        if saved < WORTH_WAITING:
             return None, 0
         size = min(len(source.tokens), shared + self._ledger.traits.largest_step)  # when the wait ends
         return (source, shared) if self._ledger.traits.copy_pays(size, saved) else (None, 0)
@@ -93,7 +95,9 @@ def _longest_prefix(sequence: Sequence, others: Iterable[Sequence]) -> tuple[Seq
     wanted = Prefix(sequence.tokens, sequence.reusable, sequence.partition)
     best, longest = None, 0
     for other in others:
-        shared = Prefix(other.tokens, len(other.tokens), other.partition).common(wanted)
-        if shared > longest:
-            best, longest = other, shared
+        known = len(other.tokens)
+        if longest < min(known, wanted.size) and other.tokens[longest] == wanted.tokens[longest]:
+            shared = Prefix(other.tokens, known, other.partition).common(wanted)
+            if shared > longest:
+                best, longest = other, shared
     return best, longest

@@ -68,13 +68,16 @@ class ReuseFinder:
 
         `can_cut` returns whether the cells of a source, except so many first ones, can be dropped alone.
         """
-        best, most = None, 0
-        for source in sorted(sources, key=_size):
-            shared = source.prefix.common(wanted)
-            if shared > most and (found := self._within(source, wanted, shared, can_cut)) and found.tokens > most:
-                best, most = found, found.tokens
-                if most == wanted.size:
-                    break
+        best: Reuse[S] | None = None
+        most = smallest = 0
+        for source in sources:
+            size = source.size
+            at = most - (size < smallest)  # a better one shares this token, too: most sources do not
+            if at < min(size, wanted.size) and source.tokens[at] == wanted.tokens[at]:
+                shared = source.prefix.common(wanted)
+                found = self._within(source, wanted, shared, can_cut) if shared > at else None
+                if found and found.tokens > at:
+                    best, most, smallest = found, found.tokens, size
         return best
 
     def _within(self, source: S, wanted: Prefix, shared: int, can_cut: Callable[[S, int], bool]) -> Reuse[S] | None:
@@ -83,7 +86,3 @@ class ReuseFinder:
             return Reuse(source, shared)
         checkpoint = self._store.find_checkpoint(Prefix(wanted.tokens, shared, wanted.partition))
         return Reuse(source, checkpoint.size, checkpoint) if checkpoint else None
-
-
-def _size(source: PrefixSource) -> int:
-    return source.size

@@ -38,6 +38,11 @@ class Slot:
         return Prefix(self.cached, len(self.cached), self.partition, self.origin)
 
     @property
+    def tokens(self) -> list[int]:
+        """A list that begins with the resident tokens."""
+        return self.holder.tokens if self.holder else self.cached
+
+    @property
     def size(self) -> int:
         """Number of resident tokens."""
         return self.holder.computed if self.holder else len(self.cached)
