@@ -1,8 +1,9 @@
 """Prompts in the formats of llama-server: texts, token ids, and arrays of both."""
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Literal, NotRequired, TypeAlias
 
 from pydantic import Field
+from typing_extensions import TypedDict
 
 from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.prompts import MAX_CHOICES, MAX_PROMPT_TOKENS
@@ -14,10 +15,38 @@ Part: TypeAlias = str | tuple[int, ...]
 MixedPrompt: TypeAlias = tuple[Part, ...]
 """One prompt: its parts in order. Texts and token ids alternate."""
 
+
+class PromptString(TypedDict):
+    """A text in an object."""
+
+    prompt_string: str
+    """The text."""
+    multimodal_data: NotRequired[Annotated[list[str], Field(max_length=0)] | None]
+    """Images and audio, which this server does not take."""
+
+
+class TextPart(TypedDict):
+    """A part of a text."""
+
+    type: Literal["text"]
+    """The type of the part."""
+    text: str
+    """The text."""
+
+
+class TextParts(TypedDict):
+    """A text in parts."""
+
+    content: Annotated[list[TextPart], Field(min_length=1)]
+    """The parts."""
+
+
 TokenForm: TypeAlias = Annotated[int, Field(ge=0, le=MAX_INT)]
-MixedForm: TypeAlias = str | Annotated[list[str | TokenForm], Field(min_length=1, max_length=MAX_PROMPT_TOKENS)]
-"""One prompt, as `read_mixed_prompts` accepts it, besides an object with `prompt_string`."""
-MixedForms: TypeAlias = MixedForm | Annotated[list[MixedForm | dict[str, Any]], Field(max_length=MAX_CHOICES)]
+MixedForm: TypeAlias = (
+    str | Annotated[list[str | TokenForm], Field(min_length=1, max_length=MAX_PROMPT_TOKENS)] | PromptString | TextParts
+)
+"""One prompt, as `read_mixed_prompts` accepts it."""
+MixedForms: TypeAlias = MixedForm | Annotated[list[MixedForm], Field(min_length=1, max_length=MAX_CHOICES)]
 """One prompt or several."""
 
 _FORMS = "should be a string, token ids, an array of strings and token ids, or an array of such prompts"
@@ -54,7 +83,7 @@ def _prompt(value: object) -> MixedPrompt:
         case str():
             return (value,)
         case {"prompt_string": str(text), **others}:
-            if others.get(_MEDIA):
+            if others.get(_MEDIA) not in (None, []):
                 raise ValueError(f"{_MEDIA}: this server's models take text only")
             return (text,)
         case {"content": list(parts)} if parts:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from typing_extensions import override
@@ -24,9 +24,7 @@ InputField = Annotated[
     tuple[MixedPrompt, ...],
     BeforeValidator(
         partial(read_mixed_prompts, limit=MAX_INPUTS),
-        json_schema_input_type=MixedForm
-        | dict[str, Any]
-        | Annotated[list[MixedForm | dict[str, Any]], Field(min_length=1, max_length=MAX_INPUTS)],
+        json_schema_input_type=MixedForm | Annotated[list[MixedForm], Field(min_length=1, max_length=MAX_INPUTS)],
     ),
 ]
 
