@@ -73,6 +73,8 @@ def main(arguments: Sequence[str]) -> int:
     configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
     for note in line.notes:
         logger.warning(note)
+    for model in settings.unserved:
+        logger.warning("not served: %s", model.refusal)
     if settings.ray:
         return serve_cluster(settings)
     try:

@@ -59,6 +59,8 @@ def build(args: Mapping[str, Any]) -> serve.Application:
         ClusterSettingsError: a setting has no effect in a cluster.
     """
     settings = read_settings(["serve", *flags_of(args)], os.environ)
+    for model in settings.unserved:
+        logger.warning("not served: %s", model.refusal)
     for name, option in _OF_THE_PROXY.items():
         if name in settings.model_fields_set:
             raise ClusterSettingsError(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import anyio
 import orjson
 
+from engine import EngineConfig
 from gateway.arguments import ExitCode, exit_with
 from gateway.cli import SettingsError, read_settings
 from gateway.doctor.arguments import read_arguments
@@ -52,7 +53,7 @@ def doctor(arguments: Sequence[str], environment: Mapping[str, str]) -> int:
 
 
 def _subjects(settings: Settings) -> list[Subject]:
-    """Return the models that `serve` would serve; none if the settings name none.
+    """Return the models that `serve` would serve, and those of a folder that it leaves out; none if none are named.
 
     Raises:
         HubError: a model of the hub is not on this machine.
@@ -61,7 +62,11 @@ def _subjects(settings: Settings) -> list[Subject]:
         return []
     shared = settings.on_demand
     budget = machine_budget(settings.models_memory, settings.models_gpu_memory) if shared else None
-    return [_subject(settings, model, budget) for model in settings.served]
+    left_out = [
+        Subject(name=model.name, config=EngineConfig(model=str(model.file)), refusal=model.fault)
+        for model in settings.unserved
+    ]
+    return [_subject(settings, model, budget) for model in settings.served] + left_out
 
 
 def _subject(settings: Settings, model: ServedModel, budget: Memory | None) -> Subject:

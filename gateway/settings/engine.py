@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from engine import embedded_model
 from engine.config import EngineConfig
 from gateway.settings.model import ModelSettings
-from gateway.settings.table import ModelTable, ServedModel, models_in
+from gateway.settings.table import FolderModel, ModelTable, ServedModel, models_in
 from gateway.settings.values import (
     ModelPlace,
     check_model_name,
@@ -112,7 +112,8 @@ class EngineSettings(ModelSettings):
     def _distinct_names(self) -> Self:
         """Refuse models that a request could not tell apart, and a server without a model."""
         if not self.served:
-            raise ValueError(f"--models-dir {str(self.models_dir)!r}: there is no GGUF file in this folder")
+            none = f"--models-dir {str(self.models_dir)!r}: there is no GGUF file in this folder"
+            raise ValueError("; ".join(model.refusal for model in self.unserved) or none)
         if self.alias is not None and self.served[0].name != self.served_name:
             raise ValueError("--alias is for one --model FILE, and not for models with names")
         counts = Counter(name for model in self.served for name in {model.name, *model.aliases})
@@ -153,16 +154,27 @@ class EngineSettings(ModelSettings):
             models.append(ServedModel(self.served_name, self.model, self.for_model(), tuple(self._names[1:])))
         for name, table in self.models.items():
             models.append(ServedModel(name, table.file, self.for_model(**table.own), table.aliases))
-        if self.models_dir is not None:
-            taken = {model.name for model in models}
-            found = ((name, path) for name, path in models_in(self.models_dir) if name not in taken)
-            models += [ServedModel(name, path, self.for_model()) for name, path in found]
+        found = (model for model in self._of_folder if not model.fault)
+        models += [ServedModel(model.name, model.file, self.for_model()) for model in found]
         if self.embedding_model is not None:
             name = model_name(self.embedding_model)
             name += "-embedding" if any(model.name == name for model in models) else ""
             alone = self.for_model(slots=1, context=None, **_OF_THE_MAIN_MODEL)
             models.append(ServedModel(name, self.embedding_model, alone, embeds_only=True))
         return tuple(models)
+
+    @property
+    def unserved(self) -> list[FolderModel]:
+        """Models of `models_dir` that cannot be served."""
+        return [model for model in self._of_folder if model.fault]
+
+    @cached_property
+    def _of_folder(self) -> tuple[FolderModel, ...]:
+        """Models of `models_dir`, without those that another model of the same name replaces."""
+        if self.models_dir is None:
+            return ()
+        taken = {*self.models, self.served_name} if self.serves_model else self.models.keys()
+        return tuple(model for model in models_in(self.models_dir) if model.name not in taken)
 
     def joining(self, name: str, file: Path) -> ServedModel:
         """Return a model that joins while the server runs. It is loaded on demand."""

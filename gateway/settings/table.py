@@ -54,17 +54,32 @@ class ServedModel:
         return {self.name, *self.aliases, place.stem, place.name}
 
 
-def models_in(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Return the name and the file of each model in a folder, by name. A split file is its first part.
+@dataclass(frozen=True, slots=True)
+class FolderModel:
+    """One model in the folder of `--models-dir`."""
 
-    Raises:
-        ValueError: A file is no model. The error names it, because the flag does not.
-    """
+    name: str
+    """Name for clients: that of its file."""
+    file: Path
+    """GGUF file, of a split model its first part."""
+    fault: str = ""
+    """Reason why it cannot be served; empty if it can."""
+
+    @property
+    def refusal(self) -> str:
+        """The fault as one line that names the file."""
+        return f"--models-dir {str(self.file)!r}: {self.fault}"
+
+
+def models_in(folder: Path) -> Iterator[FolderModel]:
+    """Return the models in a folder, by the names of their files. A split file is its first part."""
     for path in sorted(folder.glob("*.gguf")):
         split = SplitFile.parse(path.name)
         if path.name.startswith(_PROJECTOR) or (split and split.part != 1):
             continue
+        name, fault = split.stem if split else path.stem, ""
         try:
-            yield split.stem if split else path.stem, readable_gguf(path)
+            readable_gguf(path)
         except ValueError as error:
-            raise ValueError(f"--models-dir {str(path)!r}: {error}") from error
+            fault = str(error)
+        yield FolderModel(name, path, fault)

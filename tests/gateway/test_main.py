@@ -1,5 +1,6 @@
 """The program from outside: its output and exit codes."""
 
+import shutil
 import signal
 import socket
 import sqlite3
@@ -74,6 +75,15 @@ def test_a_file_that_is_no_model_is_one_line_and_2(tmp_path: Path) -> None:
     path = tmp_path / "notes.gguf"
     path.write_text("Not a model.")
     assert ended("--model", str(path)) == (2, [f"llama-gateway: --model {str(path)!r}: this is not a GGUF file"])
+
+
+def test_a_file_of_a_folder_that_is_no_model_is_a_warning(tmp_path: Path) -> None:
+    path = tmp_path / "notes.gguf"
+    path.write_text("Not a model.")
+    shutil.copy(model_path(), tmp_path / "good.gguf")
+    with program("--models-dir", str(tmp_path)) as process:
+        said(process, f"WARNING gateway not served: --models-dir {str(path)!r}: this is not a GGUF file")
+        assert said(process, "listening on ").endswith(", serving good on demand\n")
 
 
 def test_replicas_without_a_cluster_are_one_line_and_2() -> None:

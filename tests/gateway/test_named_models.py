@@ -106,10 +106,30 @@ def test_a_folder_is_one_model_for_each_file_and_one_for_a_split_file(tmp_path: 
     assert found.on_demand
 
 
-def test_a_file_of_a_folder_that_is_no_model_is_named(tmp_path: Path) -> None:
-    gguf(tmp_path, "a.gguf")
-    (tmp_path / "b.gguf").mkdir()
-    assert complaint("--models-dir", tmp_path) == f"--models-dir {str(tmp_path / 'b.gguf')!r}: this is not a file"
+def test_files_of_a_folder_that_are_no_models_are_left_out_with_a_reason(tmp_path: Path) -> None:
+    gguf(tmp_path, "b.gguf")
+    (tmp_path / "a.gguf").write_text("Not a model.")
+    (tmp_path / "c.gguf").mkdir()
+    found = read("--models-dir", tmp_path)
+    assert names(found) == ["b"]
+    assert [model.refusal for model in found.unserved] == [
+        f"--models-dir {str(tmp_path / 'a.gguf')!r}: this is not a GGUF file",
+        f"--models-dir {str(tmp_path / 'c.gguf')!r}: this is not a file",
+    ]
+
+
+def test_a_file_that_is_no_model_is_no_matter_where_another_model_has_its_name(tmp_path: Path) -> None:
+    (tmp_path / "a.gguf").write_text("Not a model.")
+    found = read("--models-dir", tmp_path, "--model", f"a={gguf(tmp_path, 'b.gguf')}")
+    assert (names(found), found.unserved) == (["a", "b"], [])
+
+
+def test_a_folder_whose_files_are_all_no_models_is_refused_with_each_reason(tmp_path: Path) -> None:
+    places = tmp_path / "a.gguf", tmp_path / "b.gguf"
+    for place in places:
+        place.write_text("Not a model.")
+    refused = "; ".join(f"--models-dir {str(place)!r}: this is not a GGUF file" for place in places)
+    assert complaint("--models-dir", tmp_path) == refused
 
 
 def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:

@@ -182,6 +182,18 @@ def test_each_model_of_the_tables_is_examined_as_it_would_be_served(
     assert [one["name"] for one in orjson.loads(run("--config", str(file), "--json")[1])["models"]] == ["b", "a"]
 
 
+def test_a_file_of_a_folder_that_is_no_model_is_a_problem(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    reports = {"installation": WELL.installation, "repacking": True, "serving": SERVING}
+    monkeypatch.setattr(module, "examine", lambda name, *_: reports[name])
+    shutil.copy(TINY, tmp_path / "a.gguf")
+    (tmp_path / "b.gguf").write_text("Not a model.")
+    code, out, _ = run("--models-dir", str(tmp_path))
+    assert (code, out.count("would be served with")) == (3, 1)
+    assert out.endswith("findings\n  problem         b: this is not a GGUF file\n")
+
+
 def test_one_model_of_several_that_cannot_be_served_ends_with_3(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
