@@ -83,7 +83,7 @@ class Parser(argparse.ArgumentParser):
         """
         known = [flag for flag in self.flags() if flag.startswith("--") and flag not in unknown]
         meant = [match for flag in unknown for match in closest(flag, known)]
-        return f"; did you mean {' and '.join(meant)}?" if meant else ""
+        return did_you_mean(meant)
 
     def flags(self) -> Iterator[str]:
         """Yield all flags in the help, also those of commands."""
@@ -93,6 +93,11 @@ class Parser(argparse.ArgumentParser):
             if isinstance(action.choices, dict):
                 for parser in action.choices.values():
                     yield from parser.flags()
+
+
+def did_you_mean(names: Sequence[str]) -> str:
+    """Return the end of a message with the names that are meant; empty without any."""
+    return f"; did you mean {' and '.join(names)}?" if names else ""
 
 
 def closest(unknown: str, known: Sequence[str]) -> list[str]:

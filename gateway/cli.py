@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gateway.flags import PREFIX, TABLES, file_key, flag, flag_fields, flag_parser, repeats
+from gateway.flags import PREFIX, TABLES, file_key, flag, flag_fields, flag_parser, meant_key, repeats
 from gateway.habits import settings_of
 from gateway.named_models import table_texts, with_tables
 from gateway.refusals import refusal
@@ -105,7 +105,7 @@ def _read_file(path: Path) -> dict[str, object]:
             values[name] = _tables(path, value)
             continue
         if name not in flag_fields():
-            raise SettingsError(f"unknown key {key!r} in {path}")
+            raise SettingsError(f"unknown key {key!r} in {path}{meant_key(name, flag_fields())}")
         if isinstance(value, dict):
             raise SettingsError(f"{key} in {path}: should be a value in quotes, and no table")
         # Converted to text, so that `true` is not a number and values are parsed like those of flags.

@@ -1,13 +1,14 @@
 """Flags of `serve`, made of the settings: their groups, their names and the parser of the command line."""
 
 import argparse
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, NoReturn, get_args
 
 from pydantic.fields import FieldInfo
 
 from gateway import __version__
-from gateway.arguments import Help, Parser, without_values
+from gateway.arguments import Help, Parser, closest, did_you_mean, without_values
 from gateway.habits import ALIASES, LAYER_RANGE, add_habits
 from gateway.settings import Settings
 from gateway.settings.adapters import AdapterSettings
@@ -152,6 +153,16 @@ def _help(field: FieldInfo) -> str:
 def flag(name: str) -> str:
     """Return the flag of a setting."""
     return f"--{file_key(name)}"
+
+
+def meant_key(unknown: str, settings: Iterable[str]) -> str:
+    """Return the end of a message with the key of one of the settings that is meant by an unknown one; empty without.
+
+    Keys have one name; the others that flags have are recognised, too.
+    """
+    known = {flag(name): name for name in settings}
+    known |= {other: name for name in known.values() for other in ALIASES.get(name, ()) if other.startswith("--")}
+    return did_you_mean([file_key(known[found]) for found in closest(flag(unknown), list(known))])
 
 
 def file_key(name: str) -> str:

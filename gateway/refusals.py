@@ -5,12 +5,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gateway.flags import TABLES, file_key
+from gateway.flags import TABLES, file_key, flag_fields, meant_key
 from gateway.settings import Settings
 from gateway.settings.table import ModelTable
 
-_TABLE_REASONS = {"missing": "is required", "extra_forbidden": "there is no such setting of a model"}
-"""Reasons for which a table is refused, by pydantic's types of errors."""
 _NUMBERS = {"int_parsing": "should be a whole number", "float_parsing": "should be a number"}
 """Reasons for which a text is no number, by pydantic's types of errors."""
 _UNITS = {
@@ -35,7 +33,7 @@ def refusal(error: ValidationError, values: Mapping[str, Any], origins: Mapping[
     if number := _NUMBERS.get(first["type"]):
         reason = f"{number}{_unit(name, inner)}"
     if name == TABLES:
-        reason = _TABLE_REASONS.get(first["type"], reason)
+        reason = _reason_of_table(first["type"], inner, reason)
         return _refusal_of_table(inner, first["input"], reason, values.get("model", []), origins.get("model", ""))
     field = Settings.model_fields[name]
     if not field.repr:  # a secret is not shown
@@ -49,6 +47,18 @@ def _unit(name: str, inner: Sequence[str]) -> str:
     """Return the unit of a number, as the end of a reason. A number in a table of models is at `NAME`, `SETTING`."""
     fields, name = (ModelTable.model_fields, inner[1]) if name == TABLES else (Settings.model_fields, name)
     return _UNITS.get(fields[name].title or "", "")
+
+
+def _reason_of_table(error: str, place: Sequence[str], otherwise: str) -> str:
+    """Return the reason for which a table is refused, by pydantic's type of the error and its place."""
+    if error == "missing":
+        return "is required"
+    if error != "extra_forbidden":
+        return otherwise
+    key = place[-1]
+    of_server = "this is a setting of the server, and comes before all tables"
+    reason = of_server if key in flag_fields() else "there is no such setting of a model"
+    return f"{reason}{meant_key(key, ModelTable.model_fields)}"
 
 
 def _refusal_of_table(

@@ -173,7 +173,15 @@ def test_a_flag_replaces_the_file_of_a_table(tmp_path: Path) -> None:
     [
         ("[models.a]\nfile = 'missing.gguf'\n", "models.a.file 'missing.gguf': there is no such file"),
         ("[models.a]\nslots = 2\n", "models.a.file: is required"),
-        ("[models.a]\nfile = 'F'\nslot = 2\n", "models.a.slot: there is no such setting of a model"),
+        (
+            "[models.a]\nfile = 'F'\nslot = 2\n",
+            "models.a.slot: there is no such setting of a model; did you mean slots?",
+        ),
+        ("[models.a]\nfile = 'F'\nnonsense = 2\n", "models.a.nonsense: there is no such setting of a model"),
+        (
+            "[models.a]\nfile = 'F'\nqueue-limit = 2\n",
+            "models.a.queue-limit: this is a setting of the server, and comes before all tables",
+        ),
         ("[models.a]\nfile = 'F'\nslots = 'x'\n", "models.a.slots: should be a whole number"),
         (
             "[models.a]\nfile = 'F'\nprefix-store = '1.5G'\n",
