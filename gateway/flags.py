@@ -9,7 +9,7 @@ from pydantic.fields import FieldInfo
 
 from gateway import __version__
 from gateway.arguments import Help, Parser, closest, did_you_mean, without_values
-from gateway.habits import ALIASES, LAYER_RANGE, add_habits
+from gateway.habits import ALIASES, LAYER_RANGE, SETTINGS, add_habits
 from gateway.settings import Settings
 from gateway.settings.adapters import AdapterSettings
 from gateway.settings.cluster import ClusterSettings
@@ -156,12 +156,12 @@ def flag(name: str) -> str:
 
 
 def meant_key(unknown: str, settings: Iterable[str]) -> str:
-    """Return the end of a message with the key of one of the settings that is meant by an unknown one; empty without.
+    """Return the end of a message with the setting that is meant by an unknown key; empty without one.
 
-    Keys have one name; the others that flags have are recognised, too.
+    Keys have one name. The other names of flags are recognised, too.
     """
     known = {flag(name): name for name in settings}
-    known |= {other: name for name in known.values() for other in ALIASES.get(name, ()) if other.startswith("--")}
+    known |= {other: name for other, name in SETTINGS.items() if name in known.values() and other.startswith("--")}
     return did_you_mean([file_key(known[found]) for found in closest(flag(unknown), list(known))])
 
 

@@ -6,7 +6,9 @@ to use.
 """
 
 import argparse
+import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, NoReturn, TypeAlias
 
 from typing_extensions import override
@@ -18,7 +20,7 @@ from gateway.like.spellings import SAMPLER_LETTERS
 ALIASES: Mapping[str, tuple[str, ...]] = {
     "model": ("-m", "--model-path"),
     "alias": ("-a", "--served-model-name"),
-    "context": ("--max-model-len", "--context-length"),
+    "context": ("--context-length",),
     "chat_template_kwargs": ("--default-chat-template-kwargs",),
     "chat_template": ("--chat-template-file",),
     "lora": ("--lora-scaled",),
@@ -55,6 +57,9 @@ ALIASES: Mapping[str, tuple[str, ...]] = {
 _Convert: TypeAlias = Callable[[str], str | None]
 
 _MOST_LAYERS = "1000"
+_COUNT = re.compile(r"(\d{1,9}(?:\.\d{1,9})?)([kKmM])", re.ASCII)
+_UNITS = {"k": 1000, "K": 1024, "m": 1000**2, "M": 1024**2}
+"""Units of vLLM's counts of tokens."""
 
 
 def _renamed(words: Mapping[str, str]) -> Callable[[str], str]:
@@ -84,6 +89,13 @@ def _bytes(mebibytes: str) -> str:
 def _number(number: str) -> str | None:
     """Convert -1, which stands for the default."""
     return None if number == "-1" else number
+
+
+def _context(length: str) -> str | None:
+    """Convert a count with a unit, and `auto` and -1, which stand for the default."""
+    if (match := _COUNT.fullmatch(length)) and (count := Decimal(match[1]) * _UNITS[match[2]]) == int(count):
+        return str(int(count))
+    return None if length == "auto" else _number(length)
 
 
 def _scale(factor: str) -> str:
@@ -124,6 +136,7 @@ CONVERTED: Mapping[tuple[str, ...], tuple[str, _Convert]] = {
         _renamed({"-1": "low", "0": "normal", "1": "medium", "2": "high", "3": "realtime"}),
     ),
     ("-cram", "--cache-ram"): ("prefix_store", _bytes),
+    ("--max-model-len", "--max_model_len"): ("context", _context),
     ("-n", "--predict", "--n-predict"): ("max_tokens", _number),
     ("--rope-scale",): ("rope_freq_scale", _scale),
     ("-s",): ("seed", _seed),
@@ -142,6 +155,12 @@ SWITCHES: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("--mmap",): ("load_mode", "mmap"),
 }
 """Flags without a value: the setting, and its value."""
+
+SETTINGS: Mapping[str, str] = {
+    **{flag: setting for setting, flags in ALIASES.items() for flag in flags},
+    **{flag: setting for flags, (setting, _) in CONVERTED.items() for flag in flags},
+}
+"""Settings of all flags that stand for one."""
 
 LAYER_RANGE = "control_vector_layer_range"
 """Setting that takes two values on a command line, as in llama-server."""

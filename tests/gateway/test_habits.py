@@ -129,6 +129,13 @@ VALUES = [
     ("--prio -1", "engine_priority", "low"),
     ("--prio 3", "engine_priority", "realtime"),
     ("-cram 2", "prefix_store", 2 * 2**20),
+    ("--max-model-len 4096", "context", 4096),
+    ("--max-model-len 4k", "context", 4000),
+    ("--max-model-len 4.1k", "context", 4100),
+    ("--max-model-len 4K", "context", 4096),
+    ("--max_model_len 1M", "context", 2**20),
+    ("--max-model-len auto", "context", None),
+    ("--max-model-len -1", "context", None),
     ("-n 100", "max_tokens", 100),
     ("-n -1", "max_tokens", None),
     ("--rope-scale 4", "rope_freq_scale", 0.25),
@@ -174,6 +181,8 @@ def test_a_value_of_another_form_is_converted(flags: str, name: str, value: obje
 LAYERS = "should be the first and the last layer, such as 10 20"
 WRONG = [
     ("-ngl x", "--gpu-layers 'x': should be a whole number"),
+    ("--max-model-len x", "--context 'x': should be a whole number of tokens"),
+    ("--max-model-len 0.0001k", "--context '0.0001k': should be a whole number of tokens"),
     ("-c x -np 2", "--context 'x': should be a whole number of tokens"),
     ("-c 1 -np 2", "--context '0': should be greater than or equal to 1"),
     ("-C zz", "argument -C/--cpu-mask: 'zz' is not a hexadecimal mask; --cpus takes a list"),
