@@ -266,8 +266,10 @@ class EmbeddingRequest(_Queued, frozen=True, kw_only=True):
     """One or several texts, in the order of their vectors. Documents to rank are strings."""
     ranking: Ranking | None = None
     """Rule for scoring the inputs, for a model that ranks; None asks for vectors."""
-    truncates: bool = False
-    """True to cut texts that are too long for the model. A query is never cut, nor are token ids."""
+    truncation: int | None = None
+    """Number of tokens at which inputs are cut, a document together with its query, which is never cut; -1 is as many
+    as the model takes. None refuses inputs that are too long.
+    """
 
     @property
     def parts(self) -> int:

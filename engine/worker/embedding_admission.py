@@ -19,10 +19,11 @@ def admit_embedding(key: int, request: EmbeddingRequest, model: Model, limits: E
         RequestError: The request can never be served.
     """
     _check_task(request, model)
+    longest = _longest(request.truncation, limits.longest)
     if request.ranking is None:
-        inputs = yield from _texts(request, model, limits.longest)
+        inputs = yield from _texts(request, model, longest)
     else:
-        inputs = yield from _pairs(request, request.ranking, model, limits.longest)
+        inputs = yield from _pairs(request, request.ranking, model, longest)
     return EmbeddingJob(key, request, inputs)
 
 
@@ -33,16 +34,28 @@ def _check_task(request: EmbeddingRequest, model: Model) -> None:
     raise RequestError(f"this model {task}", param="model", code="unsupported_model")
 
 
+def _longest(truncation: int | None, longest: int) -> int:
+    """Return the number of tokens that an input may have, or at which it is cut."""
+    if truncation is None or truncation == -1:
+        return longest
+    if not 0 < truncation <= longest:
+        message = f"inputs of this model are cut at 1 to {longest} tokens, or with -1 at {longest}"
+        raise RequestError(message, param="truncate_prompt_tokens", code="invalid_value")
+    return truncation
+
+
 def _texts(request: EmbeddingRequest, model: Model, longest: int) -> Slices[list[list[int]]]:
-    for one in request.inputs:
+    truncates = request.truncation is not None
+    inputs = [one[:longest] if truncates and isinstance(one, tuple) else one for one in request.inputs]
+    for one in inputs:
         if isinstance(one, tuple):
             _check_text(one, model, longest)
     texts: list[list[int]] = []
-    for one in request.inputs:
+    for one in inputs:
         if isinstance(one, tuple):
             texts.append(list(one))
         else:
-            tokens = yield from _text_tokens(one, model, longest, truncates=request.truncates)
+            tokens = yield from _text_tokens(one, model, longest, truncates=truncates)
             texts.append(tokens)
     return texts
 
@@ -85,7 +98,7 @@ def _check_text(tokens: Collection[int], model: Model, longest: int) -> None:
 
 def _too_long(longest: int, count: str) -> RequestError:
     return RequestError(
-        f"An input is too large: this model embeds texts of {longest} tokens at most. However, it has {count} tokens.",
+        f"An input is too large: it may have {longest} tokens at most. However, it has {count} tokens.",
         param="input",
         code="context_length_exceeded",
     )
@@ -96,7 +109,7 @@ def _pairs(request: EmbeddingRequest, ranking: Ranking, model: Model, longest: i
         raise _pair_too_long(longest, "query")
     pairs: list[list[int]] = []
     for document in request.inputs:
-        pair = yield from _pair(str(document), ranking, model, longest, truncates=request.truncates)
+        pair = yield from _pair(str(document), ranking, model, longest, truncates=request.truncation is not None)
         pairs.append(pair)
     return pairs
 
@@ -120,8 +133,8 @@ def _pair(document: str, ranking: Ranking, model: Model, longest: int, *, trunca
 
 def _pair_too_long(longest: int, param: str) -> RequestError:
     return RequestError(
-        f"This model ranks documents that have at most {longest} tokens together with the query. A longer document is "
-        "cut if the request asks for it.",
+        f"A document may have at most {longest} tokens together with the query. A longer one is cut if the request "
+        "asks for it.",
         param=param,
         code="context_length_exceeded",
     )

@@ -76,14 +76,14 @@ def prepare_embed(body: EmbedBody) -> EmbedCall:
     return EmbedCall(
         model=body.model,
         keep_alive=body.keep_alive,
-        request=EmbeddingRequest(id="", inputs=inputs, truncates=body.truncate),
+        request=EmbeddingRequest(id="", inputs=inputs, truncation=-1 if body.truncate else None),
         dimensions=body.dimensions,
     )
 
 
 def prepare_embeddings(body: EmbeddingsBody) -> EmbedCall:
     """Return the request in a body."""
-    request = EmbeddingRequest(id="", inputs=(body.prompt,) if body.prompt else (), truncates=True)
+    request = EmbeddingRequest(id="", inputs=(body.prompt,) if body.prompt else (), truncation=-1)
     return EmbedCall(model=body.model, keep_alive=body.keep_alive, request=request)
 
 

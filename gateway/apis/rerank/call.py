@@ -28,9 +28,10 @@ def prepare_rerank(body: RerankBody) -> RerankCall:
     """Return the request in a body of Jina's or TEI's shape."""
     ranking = Ranking(query=body.query, document_tokens=body.max_tokens_per_doc)
     documents = body.texts if body.documents is None else body.documents
+    truncation = -1 if body.truncate and body.truncate_prompt_tokens is None else body.truncate_prompt_tokens
     return RerankCall(
         model=body.model,
-        request=EmbeddingRequest(id="", inputs=tuple(documents or ()), ranking=ranking, truncates=body.truncate),
+        request=EmbeddingRequest(id="", inputs=tuple(documents or ()), ranking=ranking, truncation=truncation),
         top=body.top_n,
         tei=body.texts is not None,
         shows_documents=body.return_documents or body.return_text,
@@ -42,5 +43,5 @@ def prepare_cohere(body: CohereRerankBody) -> RerankCall:
     """Return the request in a body of Cohere's shape."""
     ranking = Ranking(query=body.query, document_tokens=body.max_tokens_per_doc)
     documents = tuple(body.documents)
-    request = EmbeddingRequest(id="", inputs=documents, ranking=ranking, truncates=True, priority=body.priority)
+    request = EmbeddingRequest(id="", inputs=documents, ranking=ranking, truncation=-1, priority=body.priority)
     return RerankCall(model=body.model, request=request, top=body.top_n)

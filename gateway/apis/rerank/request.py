@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.nested import Nested, read_nested, refusal
 from gateway.apis.fields.sampling import MAX_INT
+from gateway.apis.fields.truncation import TruncationFields
 
 MAX_DOCUMENTS = 2048
 _COHERE_DOCUMENT_TOKENS = 4096
@@ -38,7 +39,7 @@ _Documents = Annotated[
 ]
 
 
-class RerankBody(Fields):
+class RerankBody(TruncationFields):
     """The body of a request in the shape of Jina and llama-server, or with `texts` of TEI."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [given("documents"), given("texts")]})

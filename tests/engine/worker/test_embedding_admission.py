@@ -32,10 +32,10 @@ class CountingModel(FakeModel):
 
 
 def admitted(
-    model: FakeModel, one: EmbeddingInput, ranking: Ranking | None = None, *, truncates: bool = False
+    model: FakeModel, one: EmbeddingInput, ranking: Ranking | None = None, *, truncation: int | None = None
 ) -> list[int]:
     """Return the tokens of an input."""
-    request = EmbeddingRequest(id="x", inputs=(one,), ranking=ranking, truncates=truncates)
+    request = EmbeddingRequest(id="x", inputs=(one,), ranking=ranking, truncation=truncation)
     [text] = at_once(admit_embedding(1, request, model, LIMITS)).waiting
     return text.tokens
 
@@ -49,28 +49,28 @@ def test_an_input_that_cannot_fit_is_tokenised_only_at_its_beginning() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "document", "truncates", "param"),
+    ("query", "document", "truncation", "param"),
     [
-        ("x" * 10**6, "y", False, "query"),
-        ("x", "y" * 10**6, False, "documents"),
-        ("x" * 10**6, "y" * 10**6, True, "query"),
-        ("x" * LONGEST, "y", False, "documents"),
-        ("x" * LONGEST, "y", True, "query"),
+        ("x" * 10**6, "y", None, "query"),
+        ("x", "y" * 10**6, None, "documents"),
+        ("x" * 10**6, "y" * 10**6, -1, "query"),
+        ("x" * LONGEST, "y", None, "documents"),
+        ("x" * LONGEST, "y", -1, "query"),
     ],
 )
 def test_a_pair_that_cannot_fit_is_refused_by_its_beginning(
-    query: str, document: str, truncates: bool, param: str
+    query: str, document: str, truncation: int | None, param: str
 ) -> None:
     model = CountingModel(ranks=True)
     with pytest.raises(RequestError, match=f"at most {LONGEST} tokens") as raised:
-        admitted(model, document, Ranking(query=query), truncates=truncates)
+        admitted(model, document, Ranking(query=query), truncation=truncation)
     assert (raised.value.param, raised.value.code) == (param, "context_length_exceeded")
     assert model.seen <= 2 * 16 * LONGEST
 
 
 def test_a_document_is_cut_if_the_request_asks_for_it() -> None:
     model = CountingModel(ranks=True)
-    cut = admitted(model, "y" * 10**6, Ranking(query="q"), truncates=True)
+    cut = admitted(model, "y" * 10**6, Ranking(query="q"), truncation=-1)
     assert LONGEST // 2 < len(cut) <= LONGEST
     assert cut == FakeModel().tokenize_pair("q", "y" * 1000)[: len(cut)]
     assert model.seen <= 4 * 16 * LONGEST
@@ -78,9 +78,34 @@ def test_a_document_is_cut_if_the_request_asks_for_it() -> None:
 
 def test_a_text_is_cut_if_the_request_asks_for_it() -> None:
     model = CountingModel()
-    assert admitted(model, "x" * 10**6, truncates=True) == [*b"x" * LONGEST]
-    assert admitted(model, "short", truncates=True) == [*b"short"]
+    assert admitted(model, "x" * 10**6, truncation=-1) == [*b"x" * LONGEST]
+    assert admitted(model, "short", truncation=-1) == [*b"short"]
     assert model.seen <= 2 * 16 * LONGEST
+
+
+@pytest.mark.parametrize("one", ["x" * 5, "x" * 6, "x" * 7, "x" * 10**6])
+def test_a_text_is_cut_at_the_tokens_that_the_request_sets(one: str) -> None:
+    assert admitted(FakeModel(), one, truncation=6) == [*one[:6].encode()]
+
+
+def test_token_ids_are_cut_as_texts_are() -> None:
+    assert admitted(FakeModel(), (1, 2, 3), truncation=2) == [1, 2]
+    assert admitted(FakeModel(), (1,) * (LONGEST + 1), truncation=-1) == [1] * LONGEST
+
+
+def test_a_query_counts_for_the_tokens_at_which_a_document_is_cut() -> None:
+    whole = FakeModel().tokenize_pair("query", "y" * 1000)
+    assert admitted(FakeModel(ranks=True), "y" * 1000, Ranking(query="query"), truncation=20) == whole[:20]
+    with pytest.raises(RequestError) as raised:
+        admitted(FakeModel(ranks=True), "y", Ranking(query="x" * 20), truncation=20)
+    assert (raised.value.param, raised.value.code) == ("query", "context_length_exceeded")
+
+
+@pytest.mark.parametrize("truncation", [0, LONGEST + 1])
+def test_an_input_is_cut_at_no_more_tokens_than_the_model_takes(truncation: int) -> None:
+    with pytest.raises(RequestError, match=f"at 1 to {LONGEST} tokens") as raised:
+        admitted(FakeModel(), "x", truncation=truncation)
+    assert (raised.value.param, raised.value.code) == ("truncate_prompt_tokens", "invalid_value")
 
 
 @pytest.mark.parametrize("document", ["y" * 9, "y" * 10, "y" * 11, "y" * 10**6])
@@ -92,7 +117,7 @@ def test_a_document_has_at_most_the_tokens_that_the_request_allows(document: str
 @pytest.mark.parametrize("ranking", [None, Ranking(query="q"), Ranking(query="q", document_tokens=10**9)])
 def test_a_text_that_is_cut_is_not_tokenised_far_beyond_its_cut(ranking: Ranking | None) -> None:
     model = CountingModel(ranks=ranking is not None)
-    assert LONGEST // 2 < len(admitted(model, "x" * 10**6, ranking, truncates=True)) <= LONGEST
+    assert LONGEST // 2 < len(admitted(model, "x" * 10**6, ranking, truncation=-1)) <= LONGEST
     assert model.longest <= 10 * LONGEST
 
 

@@ -35,7 +35,7 @@ def prepare_embedding(body: EmbeddingBody) -> EmbeddingCall:
     """Return the request in a body."""
     return EmbeddingCall(
         model=body.model,
-        request=EmbeddingRequest(id="", inputs=body.input),
+        request=EmbeddingRequest(id="", inputs=body.input, truncation=body.truncate_prompt_tokens),
         dimensions=body.dimensions,
         encoding=body.encoding_format,
     )

@@ -5,14 +5,14 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from gateway.apis.fields.base import Fields
 from gateway.apis.fields.prompts import Prompt, PromptForm, read_prompts
 from gateway.apis.fields.sampling import MAX_INT
+from gateway.apis.fields.truncation import TruncationFields
 
 MAX_INPUTS = 2048
 
 
-class EmbeddingBody(Fields):
+class EmbeddingBody(TruncationFields):
     """The body of an embedding request."""
 
     model: str | None = None

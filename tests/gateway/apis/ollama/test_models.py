@@ -90,7 +90,7 @@ async def test_embeddings_are_cut_unless_the_request_forbids_it() -> None:
     assert reply.json["embeddings"] == [pytest.approx(vector_of(0)), pytest.approx(vector_of(1))]
     assert (reply.json["model"], reply.json["prompt_eval_count"]) == ("tiny", 3)
     await post(app, "/api/embed", {"model": "tiny", "input": "a", "truncate": False})
-    assert [asked.request.truncates for asked in engine.embeddings] == [True, False]
+    assert [asked.request.truncation for asked in engine.embeddings] == [-1, None]
 
 
 async def test_an_empty_text_in_an_array_is_embedded_so_that_each_embedding_keeps_its_place() -> None:

@@ -56,7 +56,7 @@ async def test_cohere_gets_its_own_shape_and_cut_documents() -> None:
     }
     [asked] = engine.embeddings
     assert asked.request.ranking == Ranking(query="q", document_tokens=4096)
-    assert asked.request.truncates
+    assert asked.request.truncation == -1
 
 
 async def test_documents_may_be_objects_and_are_repeated_on_request() -> None:
@@ -78,7 +78,22 @@ async def test_documents_are_cut_as_requested() -> None:
     engine = FakeEngine()
     await post(app_of(engine), PATH, {**BODY, "truncate": True, "max_tokens_per_doc": 7})
     assert engine.embeddings[0].request.ranking == Ranking(query="q", document_tokens=7)
-    assert engine.embeddings[0].request.truncates
+    assert engine.embeddings[0].request.truncation == -1
+
+
+@pytest.mark.parametrize(
+    ("fields", "truncation"),
+    [
+        ({}, None),
+        ({"truncate_prompt_tokens": 9, "truncation_side": "right"}, 9),
+        ({"truncate_prompt_tokens": -1}, -1),
+        ({"truncate": True, "truncate_prompt_tokens": 9}, 9),
+    ],
+)
+async def test_pairs_are_cut_as_requested(fields: dict[str, object], truncation: int | None) -> None:
+    engine = FakeEngine()
+    assert (await post(app_of(engine), PATH, {**BODY, **fields})).status == 200
+    assert engine.embeddings[0].request.truncation == truncation
 
 
 @pytest.mark.parametrize(
@@ -95,6 +110,8 @@ async def test_documents_are_cut_as_requested() -> None:
         ({"texts": ["a"]}, "documents"),
         ({"top_n": 0}, "top_n"),
         ({"truncation_direction": "Left"}, "truncation_direction"),
+        ({"truncation_side": "left"}, "truncation_side"),
+        ({"truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
     ],
 )
 async def test_a_wrong_field_is_named_and_never_reaches_the_engine(changes: dict[str, object], param: str) -> None:

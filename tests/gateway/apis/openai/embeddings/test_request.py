@@ -37,6 +37,12 @@ def test_inputs_come_in_four_forms(given: Any, inputs: tuple[Any, ...]) -> None:
     assert call(input=given).request == EmbeddingRequest(id="", inputs=inputs)
 
 
+def test_inputs_are_cut_if_the_request_asks_for_it() -> None:
+    assert call().request.truncation is None
+    assert call(truncate_prompt_tokens=5, truncation_side="right").request.truncation == 5
+    assert call(truncate_prompt_tokens=-1).request.truncation == -1
+
+
 @pytest.mark.parametrize(
     "fields",
     [
@@ -52,6 +58,8 @@ def test_inputs_come_in_four_forms(given: Any, inputs: tuple[Any, ...]) -> None:
         {"dimensions": 0},
         {"dimensions": 1.0},
         {"encoding_format": "int8"},
+        {"truncate_prompt_tokens": -2},
+        {"truncation_side": "left"},
         {"model": 5},
         {"user": 5},
     ],
