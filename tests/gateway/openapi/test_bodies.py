@@ -7,6 +7,8 @@ from pydantic import BaseModel, ValidationError
 
 from engine import RequestError
 from gateway.apis.generate.request import GenerateBody
+from gateway.apis.llama_server.completion.request import NativeCompletionBody
+from gateway.apis.llama_server.embeddings.request import NativeEmbeddingBody
 from gateway.apis.llama_server.tokenize.request import TokenizeBody
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.request import CompletionBody
@@ -21,6 +23,8 @@ TOOL = {"type": "function", "function": FUNCTION}
 SPACED = {"type": "function", "name": "f"}
 SPACE = {"type": "namespace", "name": "s", "description": "", "tools": [SPACED]}
 NAMED = {"type": "function", "function": {"name": "f"}}
+TEXT = {"prompt_string": "a", "id": 1}
+TEXTS = {"content": [{"type": "text", "text": "a"}], "prompt_string": 1}
 
 
 def each(*values: Any) -> tuple[Any, ...]:
@@ -32,6 +36,8 @@ TAKEN: list[tuple[type[BaseModel], dict[str, Any]]] = [
     *((CompletionBody, {"prompt": prompt}) for prompt in each("a", ["a", "b"], [1, 2], [[1], [2, 3]], ["a", [1]])),
     *((GenerateBody, {"prompt": prompt}) for prompt in each("a", ["a"], [1, 2], [[1, 2]])),
     *((EmbeddingBody, {"input": given}) for given in each("a", ["a"] * 2048, [1, 2])),
+    *((NativeCompletionBody, {"prompt": prompt}) for prompt in each("", ["a", 1], TEXT, TEXTS, [TEXT, TEXTS, [1]])),
+    *((NativeEmbeddingBody, {"content": given}) for given in each("", ["a", 1], TEXT, TEXTS, [TEXT, TEXTS, [1]])),
     *((CompletionBody, {"prompt": "a", "stop": stop}) for stop in each(None, "a", [], ["a", "b"])),
     *((CompletionBody, {"prompt": "a", "logit_bias": bias}) for bias in each(None, {}, {"5": -100, "0": 1.5})),
     *((CompletionBody, {"prompt": "a", "seed": seed}) for seed in each(-(2**63), -1, 2**64 - 1)),
@@ -86,6 +92,9 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
     ),
     *((GenerateBody, {"prompt": prompt}) for prompt in each(["a", "b"], [[1], [2]])),
     *((EmbeddingBody, {"input": given}) for given in each("", ["a"] * 2049)),
+    *((NativeCompletionBody, {"prompt": prompt}) for prompt in each([], {}, [{}], [1, TEXT], {"prompt_string": 1})),
+    *((NativeCompletionBody, {"prompt": {"content": parts}}) for parts in each("a", [], ["a"], [{"text": "a"}])),
+    *((NativeEmbeddingBody, {"content": given}) for given in each([], {}, [{}], [1, TEXT], {"prompt_string": 1})),
     *((CompletionBody, {"prompt": "a", "stop": stop}) for stop in each("", [""], ["a"] * 17, "a" * 1025, [5], {})),
     *(
         (CompletionBody, {"prompt": "a", "logit_bias": bias})

@@ -30,6 +30,7 @@ WRONG: dict[str, tuple[str, str, int, Mapping[str, str], bytes]] = {
     "a header of other statuses": ("POST", "/tokenize", 400, {**JSON, "retry-after": "1"}, ERROR),
     "no envelope": ("POST", "/generate", 503, JSON, ERROR),
     "event": ("POST", "/v1/completions", 200, EVENTS, b"data: {}\n\n"),
+    "a part of a text": ("POST", "/completion", 200, EVENTS, b'data: {"stop":false}\n\n'),
     "an end that others have": ("POST", "/generate", 200, EVENTS, b"data: [DONE]\n\n"),
 }
 UNKNOWN: dict[str, dict[str, Any]] = {

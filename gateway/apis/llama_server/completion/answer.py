@@ -69,9 +69,12 @@ class NativeCompletion(JsonObject):
     completion_probabilities: NotRequired[list[ChosenProb]]
 
 
-ChosenFields: TypeAlias = dict[str, Any]
-"""The fields that a request has asked for. Those of inner objects have a path, such as `timings/prompt_n`."""
+ChosenFields: TypeAlias = Annotated[dict[str, Any], Field(json_schema_extra={"properties": {"stop": {"const": True}}})]
+"""The fields that a request has asked for. Those of inner objects have a path, such as `timings/prompt_n`.
+
+Its schema does not allow a `NativePart`.
+"""
 NativeAnswer: TypeAlias = NativeCompletion | ChosenFields
-"""Answer for one text."""
+"""Answer for one text, and last event of a stream."""
 NativeAnswers: TypeAlias = NativeAnswer | list[NativeAnswer]
 """Answer of `/completion`: one text, or an array of several."""

@@ -5,7 +5,7 @@ from typing import Any
 from engine import GenerationRequest, all_plain
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
-from gateway.apis.llama_server.completion.answer import NativeAnswers, NativeCompletion, NativePart
+from gateway.apis.llama_server.completion.answer import NativeAnswer, NativeAnswers, NativePart
 from gateway.apis.llama_server.completion.call import NativeCompletionCall, prepare_native_completion
 from gateway.apis.llama_server.completion.completion import NativeChunks, NativeHead, native_answers
 from gateway.apis.llama_server.completion.request import NativeCompletionBody
@@ -96,7 +96,7 @@ def native_completion_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
             prepare=prepare_native_completion,
             handler=create,
             answer=_ANSWER,
-            events=NativePart | NativeCompletion | LlamaServerErrorAnswer,
+            events=NativePart | NativeAnswer | LlamaServerErrorAnswer,
             streams=lambda call: call.request.stream,
             ends_with_done=False,
             refusals=QUEUED,

@@ -5,7 +5,7 @@ from typing import Any
 from engine import GenerationRequest
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
-from gateway.apis.llama_server.completion.answer import NativeAnswers, NativeCompletion, NativePart
+from gateway.apis.llama_server.completion.answer import NativeAnswer, NativeAnswers, NativePart
 from gateway.apis.llama_server.completion.endpoint import answer_native, with_biases
 from gateway.apis.llama_server.errors import LlamaServerErrorAnswer
 from gateway.apis.llama_server.infill.prompt import check_infills, infill_texts, infill_tokens
@@ -58,7 +58,7 @@ def infill_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=prepare_infill,
         handler=InfillEndpoints(models).create,
         answer=_ANSWER,
-        events=NativePart | NativeCompletion | LlamaServerErrorAnswer,
+        events=NativePart | NativeAnswer | LlamaServerErrorAnswer,
         streams=lambda call: call.completion.request.stream,
         ends_with_done=False,
         refusals=QUEUED | NOT_ALLOWED,

@@ -240,6 +240,13 @@ async def test_a_stream_has_an_event_for_each_token() -> None:
     assert not engine.generations[0].request.progress
 
 
+async def test_only_the_last_event_has_the_requested_fields_only() -> None:
+    body = {"prompt": "abc", "stream": True, "response_fields": ["stop", "timings/none"]}
+    *parts, end = events_of(await post(app_of(FakeEngine(stream)), PATH, body))
+    assert [part["content"] for part in parts] == ["h", "i", "!\n"]
+    assert end == {"stop": True}
+
+
 async def test_a_stream_reports_progress_and_times_on_request() -> None:
     body = {"prompt": "abc", "stream": True, "return_progress": True, "timings_per_token": True, "n_probs": 1}
     engine = FakeEngine(stream)
