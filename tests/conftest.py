@@ -11,6 +11,8 @@ import pytest
 import trio.testing
 import trustme
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 from tests.backends import GPUS, TRIO_FIRST, VIRTUAL_CLOCK
 from tests.postgres import installed, serving_postgres
@@ -27,6 +29,8 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("alike")
+# Examples with constants of the imported modules would depend on the other tests that run.
+pytest.MonkeyPatch().setattr(providers, "_get_local_constants", Constants)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
