@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis.strategies import SearchStrategy
 from schemathesis import Case, GenerationMode, Response
 from schemathesis.checks import CheckFunction, not_a_server_error
+from schemathesis.core import NotSet
 from schemathesis.specs.openapi.checks import (
     content_type_conformance,
     negative_data_rejection,
@@ -224,10 +225,12 @@ def check_right_requests(api: Api, endpoint: AnyEndpoint, examples: int) -> None
         expected |= {HTTPStatus.FORBIDDEN}  # without `--allow-pull`
 
     def check(case: AnyCase) -> None:
-        body = case.body = with_plain_integers(case.body)
-        for name in {"model", "name"} & (body.keys() if isinstance(body, dict) else set()):
+        if not isinstance(case.body, NotSet):  # schemathesis would take it for an invalid body
+            case.body = with_plain_integers(case.body)
+        body = case.body if isinstance(case.body, dict) else {}
+        for name in {"model", "name"} & body.keys():
             body[name] = "default" if isinstance(body[name], str) else body[name]
-        if isinstance(body, dict) and body.get("conversation"):
+        if body.get("conversation"):
             body["conversation"] = api.conversation()
         if case.query and "model" in case.query:
             case.query["model"] = "default"
