@@ -23,7 +23,7 @@ TOOL = {"type": "function", "function": FUNCTION}
 SPACED = {"type": "function", "name": "f"}
 SPACE = {"type": "namespace", "name": "s", "description": "", "tools": [SPACED]}
 NAMED = {"type": "function", "function": {"name": "f"}}
-TEXT = {"prompt_string": "a", "id": 1}
+TEXT = {"prompt_string": "a", "id": 1, "multimodal_data": []}
 TEXTS = {"content": [{"type": "text", "text": "a"}], "prompt_string": 1}
 
 
@@ -93,6 +93,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
     *((GenerateBody, {"prompt": prompt}) for prompt in each(["a", "b"], [[1], [2]])),
     *((EmbeddingBody, {"input": given}) for given in each("", ["a"] * 2049)),
     *((NativeCompletionBody, {"prompt": prompt}) for prompt in each([], {}, [{}], [1, TEXT], {"prompt_string": 1})),
+    *((NativeCompletionBody, {"prompt": {**TEXT, "multimodal_data": data}}) for data in each(False, {}, ["x"])),
     *((NativeCompletionBody, {"prompt": {"content": parts}}) for parts in each("a", [], ["a"], [{"text": "a"}])),
     *((NativeEmbeddingBody, {"content": given}) for given in each([], {}, [{}], [1, TEXT], {"prompt_string": 1})),
     *((CompletionBody, {"prompt": "a", "stop": stop}) for stop in each("", [""], ["a"] * 17, "a" * 1025, [5], {})),
