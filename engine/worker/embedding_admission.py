@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection
 from functools import partial
 
 from engine.core.embedding.step import EmbeddingJob, EmbeddingLimits
+from engine.core.kv.prefix import common_prefix
 from engine.core.model import Model
 from engine.errors import RequestError
 from engine.request import EmbeddingRequest, Ranking
@@ -62,14 +63,24 @@ def _texts(request: EmbeddingRequest, model: Model, longest: int) -> Slices[list
 
 def _text_tokens(text: str, model: Model, longest: int, *, truncates: bool) -> Slices[list[int]]:
     if truncates:
-        _, tokens = yield from _fitted(text, model, model.tokenize, longest)
+        text = yield from beginning(text, model, longest)
     elif (yield from begins_too_long(text, model, longest)):
         raise _too_long(longest, f"at least {longest + 1}")
-    else:
-        yield effort_of_text(len(text))
-        tokens = model.tokenize(text)
+    yield effort_of_text(len(text))
+    tokens = model.tokenize(text)
+    if truncates and len(tokens) > longest:
+        tokens = _cut(tokens, model.tokenize(""), longest)
     _check_text(tokens, model, longest)
     return tokens
+
+
+def _cut(tokens: list[int], added: list[int], longest: int) -> list[int]:
+    """Return the first tokens of a text, with those that the model adds to each text, also at its end."""
+    if len(added) > longest:
+        message = f"this model adds {len(added)} tokens to each input, so that it cannot be cut at {longest}"
+        raise RequestError(message, param="truncate_prompt_tokens", code="invalid_value")
+    end = added[common_prefix(tokens, added, len(added)) :]
+    return tokens[: longest - len(end)] + end
 
 
 def _fitted(

@@ -31,6 +31,18 @@ class CountingModel(FakeModel):
         self.longest = max(self.longest, size)
 
 
+class EnclosingModel(FakeModel):
+    """A model that encloses each text in tokens of its own."""
+
+    def __init__(self, begin: list[int], end: list[int]) -> None:
+        super().__init__()
+        self.begin, self.end = begin, end
+
+    def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:
+        tokens = super().tokenize(text, special=special)
+        return [*self.begin, *tokens, *self.end] if begin else tokens
+
+
 def admitted(
     model: FakeModel, one: EmbeddingInput, ranking: Ranking | None = None, *, truncation: int | None = None
 ) -> list[int]:
@@ -86,6 +98,29 @@ def test_a_text_is_cut_if_the_request_asks_for_it() -> None:
 @pytest.mark.parametrize("one", ["x" * 5, "x" * 6, "x" * 7, "x" * 10**6])
 def test_a_text_is_cut_at_the_tokens_that_the_request_sets(one: str) -> None:
     assert admitted(FakeModel(), one, truncation=6) == [*one[:6].encode()]
+
+
+@pytest.mark.parametrize("text", ["a" * 50 + "é" * 100, "é" * 25 + "a" * 100])
+def test_a_text_is_cut_at_these_tokens_wherever_its_characters_have_many(text: str) -> None:
+    assert admitted(FakeModel(), text, truncation=60) == [*text.encode()[:60]]
+
+
+def test_a_text_is_cut_within_a_character() -> None:
+    assert admitted(FakeModel(), "é", truncation=1) == [*"é".encode()[:1]]
+
+
+@pytest.mark.parametrize(("begin", "end"), [([1], [2]), ([1], []), ([], [2]), ([1], [1])])
+def test_a_text_that_is_cut_keeps_the_tokens_that_the_model_adds(begin: list[int], end: list[int]) -> None:
+    model = EnclosingModel(begin, end)
+    first = b"abcdefgh"[: 5 - len(begin) - len(end)]
+    assert admitted(model, "abcdefgh", truncation=5) == [*begin, *first, *end]
+    assert admitted(model, "abc", truncation=5) == [*begin, *b"abc", *end]
+
+
+def test_a_text_is_not_cut_at_fewer_tokens_than_the_model_adds() -> None:
+    with pytest.raises(RequestError, match="adds 2 tokens") as raised:
+        admitted(EnclosingModel([1], [2]), "a", truncation=1)
+    assert (raised.value.param, raised.value.code) == ("truncate_prompt_tokens", "invalid_value")
 
 
 def test_token_ids_are_cut_as_texts_are() -> None:
