@@ -105,7 +105,8 @@ def _read_file(path: Path) -> dict[str, object]:
             values[name] = _tables(path, value)
             continue
         if name not in flag_fields():
-            raise SettingsError(f"unknown key {key!r} in {path}{meant_key(name, flag_fields())}")
+            known = (TABLES,) if isinstance(value, dict) else flag_fields()  # only models have tables
+            raise SettingsError(f"unknown key {key!r} in {path}{meant_key(name, known)}")
         if isinstance(value, dict):
             raise SettingsError(f"{key} in {path}: should be a value in quotes, and no table")
         # Converted to text, so that `true` is not a number and values are parsed like those of flags.

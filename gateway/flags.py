@@ -162,7 +162,8 @@ def meant_key(unknown: str, settings: Iterable[str]) -> str:
     """
     known = {flag(name): name for name in settings}
     known |= {other: name for other, name in SETTINGS.items() if name in known.values() and other.startswith("--")}
-    return did_you_mean([file_key(known[found]) for found in closest(flag(unknown), list(known))])
+    found = [flag(unknown)] if flag(unknown) in known else closest(flag(unknown), list(known))
+    return did_you_mean([file_key(known[name]) for name in found])
 
 
 def file_key(name: str) -> str:

@@ -388,6 +388,11 @@ def test_an_invalid_origin_is_refused(origin: str) -> None:
         ("slotz = 2", "unknown key 'slotz' in {file}; did you mean slots?"),
         ("max_tokns = 2", "unknown key 'max_tokns' in {file}; did you mean max-tokens?"),
         ("max-model-len = 2", "unknown key 'max-model-len' in {file}; did you mean context?"),
+        (
+            "default-chat-template-kwargs = '{}'",
+            "unknown key 'default-chat-template-kwargs' in {file}; did you mean chat-template-kwargs?",
+        ),
+        ("[modles.a]\nfile = 'a.gguf'", "unknown key 'modles' in {file}; did you mean models?"),
         ("config = 'other.toml'", "unknown key 'config' in {file}"),
         ("[alias]\nname = 'x'", "alias in {file}: should be a value in quotes, and no table"),
         ("chat-template-kwargs = {a = 1}", "chat-template-kwargs in {file}: should be a value in quotes"),
