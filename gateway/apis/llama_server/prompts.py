@@ -16,13 +16,18 @@ MixedPrompt: TypeAlias = tuple[Part, ...]
 """One prompt: its parts in order. Texts and token ids alternate."""
 
 
-class PromptString(TypedDict):
+class PromptObject(TypedDict):
     """A text in an object."""
+
+    multimodal_data: NotRequired[Annotated[list[str], Field(max_length=0)] | None]
+    """Images and audio, which this server does not take."""
+
+
+class PromptString(PromptObject):
+    """A text in one piece."""
 
     prompt_string: str
     """The text."""
-    multimodal_data: NotRequired[Annotated[list[str], Field(max_length=0)] | None]
-    """Images and audio, which this server does not take."""
 
 
 class TextPart(TypedDict):
@@ -34,7 +39,7 @@ class TextPart(TypedDict):
     """The text."""
 
 
-class TextParts(TypedDict):
+class TextParts(PromptObject):
     """A text in parts."""
 
     content: Annotated[list[TextPart], Field(min_length=1)]
@@ -79,12 +84,12 @@ def _is_one(value: list[object]) -> bool:
 
 
 def _prompt(value: object) -> MixedPrompt:
+    if isinstance(value, dict) and value.get(_MEDIA) not in (None, []):
+        raise ValueError(f"{_MEDIA}: this server's models take text only")
     match value:
         case str():
             return (value,)
-        case {"prompt_string": str(text), **others}:
-            if others.get(_MEDIA) not in (None, []):
-                raise ValueError(f"{_MEDIA}: this server's models take text only")
+        case {"prompt_string": str(text)}:
             return (text,)
         case {"content": list(parts)} if parts:
             return ("".join(map(_text, parts)),)

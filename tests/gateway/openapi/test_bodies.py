@@ -94,6 +94,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
     *((EmbeddingBody, {"input": given}) for given in each("", ["a"] * 2049)),
     *((NativeCompletionBody, {"prompt": prompt}) for prompt in each([], {}, [{}], [1, TEXT], {"prompt_string": 1})),
     *((NativeCompletionBody, {"prompt": {**TEXT, "multimodal_data": data}}) for data in each(False, {}, ["x"])),
+    *((NativeCompletionBody, {"prompt": {**TEXTS, "multimodal_data": data}}) for data in each(False, {}, ["x"])),
     *((NativeCompletionBody, {"prompt": {"content": parts}}) for parts in each("a", [], ["a"], [{"text": "a"}])),
     *((NativeEmbeddingBody, {"content": given}) for given in each([], {}, [{}], [1, TEXT], {"prompt_string": 1})),
     *((CompletionBody, {"prompt": "a", "stop": stop}) for stop in each("", [""], ["a"] * 17, "a" * 1025, [5], {})),
