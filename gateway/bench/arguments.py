@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
+from stat import S_ISDIR
 
 from gateway.arguments import Parser
 from gateway.bench.requests import ROUTES, Workload
@@ -151,7 +152,9 @@ def _writable(text: str) -> Path:
     """Return the path of a writable file. Checked before the measurement, so that no result is lost."""
     path = Path(text)
     try:
-        writable = not path.is_dir() and os.access(path if path.exists() else path.parent, os.W_OK)
+        writable = not S_ISDIR(path.stat().st_mode) and os.access(path, os.W_OK)
+    except FileNotFoundError:
+        writable = os.access(path.parent, os.W_OK)
     except OSError:  # its folder cannot be read
         writable = False
     if not writable:

@@ -5,12 +5,13 @@ import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
+from stat import S_ISREG
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator
 
 from gateway.hub.reference import SCHEME, HubReference
-from gateway.storage.place import check_place, is_url
+from gateway.storage.place import check_folder, check_place, is_url
 
 _URLS = (("http:",), ("https:",))
 """First parts of the paths that URLs look like."""
@@ -46,12 +47,12 @@ def readable_gguf(path: Path) -> Path:
     """Return the path of a file that begins as GGUF files do."""
     path = for_engine(path)
     try:
-        if not path.exists():
-            raise ValueError("there is no such file")
-        if not path.is_file():
+        if not S_ISREG(path.stat().st_mode):
             raise ValueError("this is not a file")
         with path.open("rb") as file:
             header = file.read(_GGUF_HEADER)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ValueError("there is no such file") from error
     except OSError as error:
         raise ValueError(f"the file cannot be read: {error.strerror}") from error
     if not header.startswith(b"GGUF"):
@@ -171,12 +172,7 @@ def check_model_name(name: str) -> str:
 def folder(path: Path) -> Path:
     """Return the path of a folder."""
     path = expanded(path)
-    try:
-        found = path.is_dir()
-    except OSError as error:
-        raise ValueError(f"the folder cannot be read: {error.strerror}") from error
-    if not found:
-        raise ValueError("there is no such folder")
+    check_folder(path)
     return path
 
 

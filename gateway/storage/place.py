@@ -2,6 +2,7 @@
 
 from importlib.util import find_spec
 from pathlib import Path
+from stat import S_ISDIR
 
 from gateway.storage.database import Database
 
@@ -28,16 +29,25 @@ def check_place(place: str) -> str:
     elif "://" in place:
         raise ValueError("this is neither a file nor a URL that begins with postgresql://")
     else:
-        _check_folder(place)
+        _check_parent(place)
     return place
 
 
-def _check_folder(path: str) -> None:
+def _check_parent(path: str) -> None:
     """Check that a file can be in its folder. Raises `ValueError` if not."""
     try:
-        found = Path(path).expanduser().absolute().parent.is_dir()
+        parent = Path(path).expanduser().absolute().parent
     except RuntimeError as error:
         raise ValueError("there is no such home directory") from error
+    check_folder(parent)
+
+
+def check_folder(path: Path) -> None:
+    """Check that a folder is there. Raises `ValueError` if it is not, or if that cannot be seen."""
+    try:
+        found = S_ISDIR(path.stat().st_mode)  # `is_dir` hides errors from Python 3.14 on
+    except (FileNotFoundError, NotADirectoryError):
+        found = False
     except OSError as error:
         raise ValueError(f"the folder cannot be read: {error.strerror}") from error
     if not found:
