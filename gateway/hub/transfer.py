@@ -110,8 +110,9 @@ class _Partial:
             self.clear()
 
     def add(self, chunk: bytes) -> None:
-        """Append bytes."""
+        """Append bytes. They are in the file when it returns, so that they outlive the process."""
         self._out.write(chunk)
+        self._out.flush()
         self._digest.update(chunk)
         self.size += len(chunk)
 
@@ -134,7 +135,6 @@ class _Partial:
                 f"{self.file.name} is damaged: the download has {size} bytes with checksum {digest}, and the hub "
                 f"names {self.file.size} with {self.file.digest}; the next try begins from the start"
             )
-        self._out.flush()
         os.fsync(self._out.fileno())
 
 

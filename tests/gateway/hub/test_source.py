@@ -14,6 +14,7 @@ import pytest
 
 from gateway.hub.cache import HubCache
 from gateway.hub.client import HubClient
+from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.errors import HubError
 from gateway.hub.reference import HubReference
 from gateway.hub.source import HubSource
@@ -70,6 +71,21 @@ def test_a_download_continues_after_its_process_ended(hub: LocalHub, source: Hub
     assert contents(hub) == ["bytes=777777-"]
     assert shares[0] == 777_777 / len(hub.files[NAME])
     assert [file.name for file in blob.parent.iterdir()] == [blob.name]
+
+
+def test_bytes_that_are_reported_outlive_the_process(hub: LocalHub, source: HubSource, cache: HubCache) -> None:
+    blob = cache.blob(REPOSITORY, str(hub.told(NAME)["lfs"]["sha256"]))
+    partial = blob.with_name(f"{blob.name}.incomplete")
+    reported: list[tuple[int, int]] = []
+
+    def report(at: DownloadProgress) -> None:
+        if partial.exists():
+            reported.append((at.completed, partial.stat().st_size))
+
+    hub.cuts = [1000, 5000]
+    source.fetch(REFERENCE, report)
+    assert {completed for completed, _ in reported} >= {1000, 6000}
+    assert all(completed == size for completed, size in reported)
 
 
 def test_a_hub_that_ignores_ranges_sends_all_again(hub: LocalHub, source: HubSource) -> None:
