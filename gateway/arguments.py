@@ -68,6 +68,7 @@ class Parser(argparse.ArgumentParser):
 
     def read(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Return the arguments of a command line. Unknown flags are an error that names them without their values."""
+        arguments = [hyphenated(argument) for argument in arguments]
         if lost := flags_in([argument for argument in arguments if argument.endswith("=--")]):
             self.error(f"argument {lost[0]}: -- cannot be its value")  # before Python 3.13, argparse takes it away
         given, unknown = self.parse_known_args(arguments)
@@ -93,6 +94,12 @@ class Parser(argparse.ArgumentParser):
             if isinstance(action.choices, dict):
                 for parser in action.choices.values():
                     yield from parser.flags()
+
+
+def hyphenated(word: str) -> str:
+    """Return a word of a command line with hyphens for underscores in its name, if it is a flag with a long name."""
+    name, equals, value = word.partition("=")
+    return f"{name.replace('_', '-')}{equals}{value}" if name.startswith("--") and " " not in name else word
 
 
 def did_you_mean(names: Sequence[str]) -> str:

@@ -136,7 +136,7 @@ CONVERTED: Mapping[tuple[str, ...], tuple[str, _Convert]] = {
         _renamed({"-1": "low", "0": "normal", "1": "medium", "2": "high", "3": "realtime"}),
     ),
     ("-cram", "--cache-ram"): ("prefix_store", _bytes),
-    ("--max-model-len", "--max_model_len"): ("context", _context),
+    ("--max-model-len",): ("context", _context),
     ("-n", "--predict", "--n-predict"): ("max_tokens", _number),
     ("--rope-scale",): ("rope_freq_scale", _scale),
     ("-s",): ("seed", _seed),
@@ -190,17 +190,11 @@ def add_habits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mlock", dest=_LOCK, action="store_true", **hidden)
     parser.add_argument("--no-mmap", dest=_COPY, action="store_true", **hidden)
     for flag in (*llama_server_flags.ALWAYS, *vllm_flags.ALWAYS):
-        parser.add_argument(*_spellings(flag), dest="always", action="store_true", **hidden)
+        parser.add_argument(flag, dest="always", action="store_true", **hidden)
     for program, answers in (("llama-server", llama_server_flags.answers()), ("vLLM or SGLang", vllm_flags.answers())):
         for flag, answer in answers:
             text = f"{program}: {answer}"
-            parser.add_argument(*_spellings(flag), dest="answer", action=_Answer, nargs="?", const=text, **hidden)
-
-
-def _spellings(flag: str) -> tuple[str, ...]:
-    """Return a flag as its program lists it, and with underscores, which llama-server and vLLM read as hyphens."""
-    underscored = f"--{flag[2:].replace('-', '_')}"
-    return (flag, underscored) if flag.startswith("--") and underscored != flag else (flag,)
+            parser.add_argument(flag, dest="answer", action=_Answer, nargs="?", const=text, **hidden)
 
 
 def settings_of(flags: Mapping[str, Any]) -> dict[str, Any]:

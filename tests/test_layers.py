@@ -93,7 +93,7 @@ RULES: dict[str, set[str]] = {
     "engine.embedded.training": {"engine.embedded", "gguf", "jinja2", "llama_cpp", "numpy", "torch", "tqdm"},
     "gateway": SERVED,
     "gateway.habits": {"gateway.like", "typing_extensions"},
-    "gateway.like": {"gateway.like", "engine"},
+    "gateway.like": {"gateway.like", "gateway.arguments", "engine"},
     "gateway.server": {"gateway.server", "gateway.middleware", "engine.notifier", "anyio", "starlette"},
     "gateway.server.unix": {"typing_extensions"},
     "gateway.server.hypercorn": {

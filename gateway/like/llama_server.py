@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from gateway.arguments import hyphenated
 from gateway.like.llama_server_flags import OFF, answers
 from gateway.like.spellings import VALUELESS, from_variables
 
@@ -99,15 +100,10 @@ def translate(arguments: Sequence[str], environment: Mapping[str, str]) -> Trans
     translation = _Translation()
     left = iter([*from_variables(environment), *arguments])
     for argument in left:
-        translation.add(_spelled(argument), left)
+        translation.add(hyphenated(argument), left)
     given = ["serve", *translation.model(), *translation.variables(), *translation.arguments]
     defaults = {name: value for name, value in DEFAULTS.items() if name not in translation.without}
     return Translated(given, {**defaults, **environment}, translation.notes)
-
-
-def _spelled(argument: str) -> str:
-    """Return a flag as it is listed: underscores are hyphens."""
-    return argument.replace("_", "-") if argument.startswith("--") and "=" not in argument else argument
 
 
 class _Translation:

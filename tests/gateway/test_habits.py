@@ -87,6 +87,34 @@ def test_underscores_change_no_answer(flag: str) -> None:
     assert complaint(f"--{flag[2:].replace('-', '_')}", "1") == complaint(flag, "1")
 
 
+@pytest.mark.parametrize(
+    ("flags", "name", "value"),
+    [
+        ("--n_predict 5", "max_tokens", 5),
+        ("--max_model_len=4k", "context", 4000),
+        ("--ctx_size 4096", "context", 4096),
+        ("--no_mmap", "load_mode", "none"),
+        ("--log_jsonl", "log_format", "json"),
+        ("--served_model_name a_b", "alias", "a_b"),
+        ("--queue_limit=3", "queue_limit", 3),
+        ("--stop=--a_b", "stop", ("--a_b",)),
+    ],
+)
+def test_flags_that_are_understood_may_have_underscores(flags: str, name: str, value: object) -> None:
+    assert getattr(read(*flags.split()), name) == value
+
+
+def test_a_value_that_begins_as_a_flag_keeps_its_underscores() -> None:
+    assert read("--stop", "--- end_of_turn ---").stop == ("--- end_of_turn ---",)
+
+
+def test_errors_name_flags_with_hyphens_alone() -> None:
+    refused = "argument -cram/--cache-ram: 'x' is not a size in MiB; --prefix-store takes bytes"
+    assert complaint("--cache_ram", "x") == refused
+    assert complaint("--max_tokns", "5") == "unrecognized arguments: --max-tokns; did you mean --max-tokens?"
+    assert complaint("--api_key=--") == "argument --api-key: -- cannot be its value"
+
+
 def test_switches_for_what_is_always_done_may_have_underscores() -> None:
     assert read("--enable_prefix_caching", "--cont_batching") == read()
 
@@ -133,7 +161,7 @@ VALUES = [
     ("--max-model-len 4k", "context", 4000),
     ("--max-model-len 4.1k", "context", 4100),
     ("--max-model-len 4K", "context", 4096),
-    ("--max_model_len 1M", "context", 2**20),
+    ("--max-model-len 1M", "context", 2**20),
     ("--max-model-len auto", "context", None),
     ("--max-model-len -1", "context", None),
     ("-n 100", "max_tokens", 100),

@@ -50,6 +50,12 @@ def test_every_argument_is_read(tmp_path: Path) -> None:
     assert (given.json, given.plot) == (tmp_path / "x.json", tmp_path / "x.png")
 
 
+def test_flags_may_have_underscores() -> None:
+    assert read("--max_tokens", "5", "--shared_prefix=7", "--seed", "1") == read(
+        "--max-tokens", "5", "--shared-prefix=7", "--seed", "1"
+    )
+
+
 def test_the_key_may_be_a_variable() -> None:
     assert read(OPENAI_API_KEY="k").target.key == "k"
     assert read(OPENAI_API_KEY="").target.key is None

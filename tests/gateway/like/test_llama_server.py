@@ -51,6 +51,13 @@ def test_flags_without_an_effect_are_one_line_each_and_their_values_are_skipped(
     ]
 
 
+def test_only_names_of_flags_lose_their_underscores() -> None:
+    values = ("--- end_of_turn ---", "--context_shift off")
+    line = ["--top_k", "5", "--n_predict=6", "-r", values[0]]
+    arguments = translate(line, {"LLAMA_ARG_TAGS": values[1]}).arguments
+    assert arguments == ["serve", "--tags", values[1], "--top-k", "5", "--n-predict=6", "-r", values[0]]
+
+
 def test_every_flag_is_understood_or_has_one_line(tmp_path: Path) -> None:
     values = [str(model_file(tmp_path))]
     for flag in set(FLAGS) - set(LEAVING):
