@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gateway.flags import PREFIX, TABLES, file_key, flag, flag_fields, flag_parser, meant_key, repeats
+from gateway.flags import PREFIX, TABLES, file_key, flag, flag_fields, flag_parser, keys_by_name, meant_key, repeats
 from gateway.habits import settings_of
 from gateway.named_models import table_texts, with_tables
 from gateway.refusals import refusal
@@ -92,6 +92,7 @@ def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
 def _read_file(path: Path) -> dict[str, object]:
     try:
         table = tomllib.loads(expanded(path).read_text(encoding="utf-8"))
+        keys = keys_by_name(table)
     except OSError as error:
         raise SettingsError(f"--config {str(path)!r}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -99,8 +100,8 @@ def _read_file(path: Path) -> dict[str, object]:
     except ValueError as error:
         raise SettingsError(f"--config {str(path)!r}: {error}") from error
     values: dict[str, object] = {}
-    for key, value in table.items():
-        name = key.replace("-", "_")
+    for name, key in keys.items():
+        value = table[key]
         if name == TABLES:
             values[name] = _tables(path, value)
             continue

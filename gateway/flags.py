@@ -169,3 +169,16 @@ def meant_key(unknown: str, settings: Iterable[str]) -> str:
 def file_key(name: str) -> str:
     """Return the key of the file for a setting, as the pages write it. The file may also have `_` for `-`."""
     return name.replace("_", "-")
+
+
+def keys_by_name(table: Iterable[str]) -> dict[str, str]:
+    """Return the keys of a table of the file by the names that settings have.
+
+    Raises:
+        ValueError: two keys are one setting.
+    """
+    keys: dict[str, str] = {}
+    for key in table:
+        if (other := keys.setdefault(key.replace("-", "_"), key)) != key:
+            raise ValueError(f"{other} and {key} are the same setting")
+    return keys

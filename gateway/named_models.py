@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gateway.flags import keys_by_name
 from gateway.hub.reference import SCHEME
 from gateway.settings.values import expanded
 
@@ -38,19 +39,22 @@ def table_texts(tables: object) -> dict[str, Any]:
     """Return the tables of the TOML file with names of fields and texts of values, as those of flags.
 
     Raises:
-        ValueError: there is something else than tables, or a table inside one of them.
+        ValueError: there is something else than tables, a table inside one of them, or a setting twice.
     """
     if not isinstance(tables, dict) or not all(isinstance(table, dict) for table in tables.values()):
         raise ValueError("models: each model is a table, [models.NAME]")
-    for name, table in tables.items():
-        if inner := [key for key, value in table.items() if isinstance(value, dict)]:
-            raise ValueError(f"models.{name}.{inner[0]}: should be a value in quotes, and no table")
+    return {name: _texts(f"models.{name}", table) for name, table in tables.items()}
+
+
+def _texts(place: str, table: Mapping[str, object]) -> dict[str, str | list[str]]:
+    if inner := [key for key, value in table.items() if isinstance(value, dict)]:
+        raise ValueError(f"{place}.{inner[0]}: should be a value in quotes, and no table")
+    try:
+        values = {name: table[key] for name, key in keys_by_name(table).items()}
+    except ValueError as error:
+        raise ValueError(f"{place}: {error}") from error
     return {
-        name: {
-            key.replace("-", "_"): [str(item) for item in value] if isinstance(value, list) else str(value)
-            for key, value in table.items()
-        }
-        for name, table in tables.items()
+        name: [str(item) for item in value] if isinstance(value, list) else str(value) for name, value in values.items()
     }
 
 

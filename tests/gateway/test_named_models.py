@@ -197,6 +197,11 @@ def test_a_wrong_table_is_one_line(tmp_path: Path, text: str, reason: str) -> No
     assert complaint("--config", config).startswith(reason)
 
 
+def test_a_setting_that_a_table_has_twice_is_refused_by_both_names(tmp_path: Path) -> None:
+    config = tables(tmp_path, f"[models.a]\nfile = '{gguf(tmp_path, 'a.gguf')}'\ngpu-layers = 1\ngpu_layers = 2\n")
+    assert complaint("--config", config) == f"{config}: models.a: gpu-layers and gpu_layers are the same setting"
+
+
 @pytest.mark.parametrize("text", ["[models]\na = 'x.gguf'\n", "models = 'x.gguf'\n", "[[models]]\nfile = 'x.gguf'\n"])
 def test_a_model_that_is_no_table_is_refused(tmp_path: Path, text: str) -> None:
     assert "each model is a table" in complaint("--config", tables(tmp_path, text))
