@@ -109,7 +109,8 @@ def _read_file(path: Path) -> dict[str, object]:
             known = (TABLES,) if isinstance(value, dict) else flag_fields()  # only models have tables
             raise SettingsError(f"unknown key {key!r} in {path}{meant_key(name, known)}")
         if isinstance(value, dict):
-            raise SettingsError(f"{key} in {path}: should be a value in quotes, and no table")
+            meant = meant_key(name, (TABLES,))
+            raise SettingsError(f"{key} in {path}: should be a value in quotes, and no table{meant}")
         # Converted to text, so that `true` is not a number and values are parsed like those of flags.
         values[name] = [str(item) for item in value] if isinstance(value, list) else str(value)
     return values

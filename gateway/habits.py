@@ -158,7 +158,11 @@ SWITCHES: Mapping[tuple[str, ...], tuple[str, str]] = {
 
 SETTINGS: Mapping[str, str] = {
     **{flag: setting for setting, flags in ALIASES.items() for flag in flags},
-    **{flag: setting for flags, (setting, _) in CONVERTED.items() for flag in flags},
+    **{flag: setting for flags, (setting, _) in (*CONVERTED.items(), *SWITCHES.items()) for flag in flags},
+    "--flash-attn": "flash_attention",
+    "--ctx-size": "context",
+    "--mlock": "load_mode",
+    "--no-mmap": "load_mode",
 }
 """Settings of all flags that stand for one."""
 

@@ -396,6 +396,10 @@ def test_an_invalid_origin_is_refused(origin: str) -> None:
         ("gpu_layers = 1\ngpu-layers = 2", "--config {file!r}: gpu_layers and gpu-layers are the same setting"),
         ("config = 'other.toml'", "unknown key 'config' in {file}"),
         ("[alias]\nname = 'x'", "alias in {file}: should be a value in quotes, and no table"),
+        (
+            "[model.a]\nfile = 'a.gguf'",
+            "model in {file}: should be a value in quotes, and no table; did you mean models?",
+        ),
         ("chat-template-kwargs = {a = 1}", "chat-template-kwargs in {file}: should be a value in quotes"),
         ("[server]\nport = 1", "unknown key 'server' in {file}"),
         ("port 8000", "--config {file!r}: not a TOML file: "),
@@ -406,6 +410,26 @@ def test_an_invalid_settings_file_is_one_line(tmp_path: Path, line: str, reason:
     file.write_text(line + "\n")
     text = complaint("--config", file)
     assert text.startswith(reason.format(file=str(file)))
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("n-gpu-layers", "gpu-layers"),
+        ("ctx_size", "context"),
+        ("mlock", "load-mode"),
+        ("no-mmap", "load-mode"),
+        ("direct-io", "load-mode"),
+        ("log-jsonl", "log-format"),
+        ("flash-attn", "flash-attention"),
+    ],
+)
+def test_a_key_that_is_a_flag_of_another_program_is_answered_by_the_setting(
+    tmp_path: Path, key: str, meant: str
+) -> None:
+    file = tmp_path / "wrong.toml"
+    file.write_text(f"{key} = '1'\n")
+    assert complaint("--config", file) == f"unknown key {key!r} in {file}; did you mean {meant}?"
 
 
 def test_a_settings_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
