@@ -55,6 +55,7 @@ async def test_a_waiting_stream_says_where_it_stands(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("engine.client.queue_positions.FRESH", 0.0)
     impatient = partial(EventStream, keep_alive=0.01)
     monkeypatch.setattr("gateway.apis.openai.completions.endpoint.EventStream", impatient)
+    monkeypatch.setattr("gateway.middleware.streams.silence.TICK", 0.01)
     async with serving(seconds_per_pass=1000.0, slots=1, grace=0.0) as served:
         ahead, waits = served.client(), served.client()
         with anyio.fail_after(GUARD):
