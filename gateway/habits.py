@@ -95,7 +95,11 @@ def _context(length: str) -> str | None:
     """Convert a count with a unit, and `auto` and -1, which stand for the default."""
     if (match := _COUNT.fullmatch(length)) and (count := Decimal(match[1]) * _UNITS[match[2]]) == int(count):
         return str(int(count))
-    return None if length == "auto" else _number(length)
+    if length in {"auto", "-1"}:
+        return None
+    if not length.isdecimal():
+        raise argparse.ArgumentTypeError(f"{length!r} is not a number of tokens, such as 4096, 4k (4000) or 4K (4096)")
+    return length
 
 
 def _scale(factor: str) -> str:

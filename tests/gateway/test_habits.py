@@ -206,11 +206,13 @@ def test_a_value_of_another_form_is_converted(flags: str, name: str, value: obje
     assert getattr(read(*flags.split()), name) == value
 
 
+TOKENS = " is not a number of tokens, such as 4096, 4k (4000) or 4K (4096)"
 LAYERS = "should be the first and the last layer, such as 10 20"
 WRONG = [
     ("-ngl x", "--gpu-layers 'x': should be a whole number"),
-    ("--max-model-len x", "--context 'x': should be a whole number of tokens"),
-    ("--max-model-len 0.0001k", "--context '0.0001k': should be a whole number of tokens"),
+    ("--max-model-len 1g", "argument --max-model-len: '1g'" + TOKENS),
+    ("--max-model-len 0.0001k", "argument --max-model-len: '0.0001k'" + TOKENS),
+    ("--max-model-len -2", "argument --max-model-len: '-2'" + TOKENS),
     ("-c x -np 2", "--context 'x': should be a whole number of tokens"),
     ("-c 1 -np 2", "--context '0': should be greater than or equal to 1"),
     ("-C zz", "argument -C/--cpu-mask: 'zz' is not a hexadecimal mask; --cpus takes a list"),
@@ -228,7 +230,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("flags", "reason"), WRONG)
-def test_a_wrong_value_is_one_line_with_our_name(flags: str, reason: str) -> None:
+def test_a_wrong_value_is_one_line(flags: str, reason: str) -> None:
     assert complaint(*flags.split()) == reason
 
 
