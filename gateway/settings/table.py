@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from gateway.hub.reference import HubReference
 from gateway.settings.model import ModelSettings
 from gateway.settings.values import ModelPlace, model_names, readable_gguf
-from gateway.split_file import SplitFile
+from gateway.split_file import SplitFile, parts_of
 
 _PROJECTOR = "mmproj"
 """Beginning of the names of files that extend a model by images, and are none themselves."""
@@ -72,14 +72,28 @@ class FolderModel:
 
 
 def models_in(folder: Path) -> Iterator[FolderModel]:
-    """Return the models in a folder, by the names of their files. A split file is its first part."""
-    for path in sorted(folder.glob("*.gguf")):
-        split = SplitFile.parse(path.name)
-        if path.name.startswith(_PROJECTOR) or (split and split.part != 1):
+    """Yield the models in a folder, by the names of their files. A split file is its first part, even a missing one.
+
+    Only the first of several files can be served under the same name.
+    """
+    served: dict[str, str] = {}
+    for path in sorted({folder / parts_of(path.name)[0] for path in folder.glob("*.gguf")}):
+        if path.name.startswith(_PROJECTOR):
             continue
-        name, fault = split.stem if split else path.stem, ""
-        try:
-            readable_gguf(path)
-        except ValueError as error:
-            fault = str(error)
+        split = SplitFile.parse(path.name)
+        name = split.stem if split else path.stem
+        fault = _fault(path)
+        if not fault and (other := served.setdefault(name, path.name)) != path.name:
+            fault = f"{other} is served as {name}, and not {path.name}"
         yield FolderModel(name, path, fault)
+
+
+def _fault(path: Path) -> str:
+    """Return the reason why a model cannot be served, with the part of a split file that hinders; empty if it can."""
+    parts = parts_of(path.name)
+    for part in parts:
+        try:
+            readable_gguf(path.with_name(part))
+        except ValueError as error:
+            return str(error) if len(parts) == 1 else f"{part}: {error}"
+    return ""

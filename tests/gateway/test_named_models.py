@@ -118,6 +118,31 @@ def test_files_of_a_folder_that_are_no_models_are_left_out_with_a_reason(tmp_pat
     ]
 
 
+def test_split_files_of_a_folder_whose_parts_are_not_all_models_are_left_out_with_a_reason(tmp_path: Path) -> None:
+    for name in ("a-00002-of-00003.gguf", "a-00003-of-00003.gguf", "b-00001-of-00002.gguf", "c.gguf"):
+        gguf(tmp_path, name)
+    (tmp_path / "b-00002-of-00002.gguf").write_text("Not a model.")
+    found = read("--models-dir", tmp_path)
+    assert names(found) == ["c"]
+    assert [(model.name, model.fault) for model in found.unserved] == [
+        ("a", "a-00001-of-00003.gguf: there is no such file"),
+        ("b", "b-00002-of-00002.gguf: this is not a GGUF file"),
+    ]
+
+
+def test_of_two_files_of_a_folder_for_one_name_the_first_good_one_is_served(tmp_path: Path) -> None:
+    files = [gguf(tmp_path, f"a-{part}-of-00002.gguf") for part in ("00001", "00002")]
+    gguf(tmp_path, "a.gguf")
+    found = read("--models-dir", tmp_path)
+    assert [(model.name, model.place) for model in found.served] == [("a", files[0])]
+    reason = "a-00001-of-00002.gguf is served as a, and not a.gguf"
+    assert [model.refusal for model in found.unserved] == [f"--models-dir {str(tmp_path / 'a.gguf')!r}: {reason}"]
+    files[1].unlink()
+    found = read("--models-dir", tmp_path)
+    assert [(model.name, model.place) for model in found.served] == [("a", tmp_path / "a.gguf")]
+    assert [model.file for model in found.unserved] == [files[0]]
+
+
 def test_a_file_that_is_no_model_is_no_matter_where_another_model_has_its_name(tmp_path: Path) -> None:
     (tmp_path / "a.gguf").write_text("Not a model.")
     found = read("--models-dir", tmp_path, "--model", f"a={gguf(tmp_path, 'b.gguf')}")
