@@ -1,5 +1,7 @@
-"""A cluster that cannot start ends with one line for the operator."""
+"""The start of a cluster: one that cannot start ends with one line for the operator, and what is left out is logged."""
 
+import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -16,11 +18,16 @@ pytestmark = pytest.mark.cluster
 
 def ended(*flags: str) -> tuple[int, list[str]]:
     """Return the exit code and the lines of a cluster that ends by itself."""
-    command = [sys.executable, "-m", "gateway", "serve", "--ray", *flags]
-    run = subprocess.run(
+    return run("-m", "gateway", "serve", "--ray", *flags)
+
+
+def run(*arguments: str) -> tuple[int, list[str]]:
+    """Return the exit code and the lines of a Python program."""
+    command = [sys.executable, *arguments]
+    process = subprocess.run(
         command, cwd=ROOT, env=ray_environment(), stderr=subprocess.PIPE, text=True, check=False, timeout=3 * GUARD
     )
-    return run.returncode, run.stderr.splitlines()
+    return process.returncode, process.stderr.splitlines()
 
 
 def test_a_model_that_does_not_load_ends_with_its_reason_and_3(tmp_path: Path) -> None:
@@ -36,3 +43,13 @@ def test_a_port_that_is_taken_is_one_line_and_4() -> None:
         port = taken.getsockname()[1]
         code, lines = ended("--port", str(port))
     assert (code, lines) == (4, [f"llama-gateway: cannot listen on 127.0.0.1 port {port}: Address already in use"])
+
+
+def test_a_file_of_a_folder_that_is_no_model_is_a_warning_of_the_application(tmp_path: Path) -> None:
+    path = tmp_path / "notes.gguf"
+    path.write_text("Not a model.")
+    shutil.copy(model_path(), tmp_path / "good.gguf")
+    build = "import json, sys; from gateway.cluster.application import build; build(json.loads(sys.argv[1]))"
+    code, lines = run("-c", build, json.dumps({"models-dir": str(tmp_path)}))
+    assert code == 0
+    assert f"not served: --models-dir {str(path)!r}: this is not a GGUF file" in lines  # beside warnings of packages
