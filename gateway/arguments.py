@@ -13,8 +13,11 @@ from typing_extensions import override
 _FLAG = re.compile(r"(--?[a-z][a-z_.-]{0,39})(=.*)?", re.DOTALL)
 _WORD = r"'[a-z]{1,12}'"
 """Quoted argument that is no key, such as a wrong command, or `yes` for a flag without a value."""
+_MEANT = r"(?:, maybe you meant '[a-z]+'\?)?"
+"""What argparse adds from Python 3.15 on."""
 _QUOTED = re.compile(
-    rf"(invalid choice): (?!{_WORD} \(choose).+(?= \(choose from)|(ignored explicit argument) (?!{_WORD}$).+", re.DOTALL
+    rf"(invalid choice): (?!{_WORD}{_MEANT} \(choose).+(?= \(choose from)|(ignored explicit argument) (?!{_WORD}$).+",
+    re.DOTALL,
 )
 """Part of a command line that argparse quotes and that may be a key."""
 _ALIKE = 0.8

@@ -211,8 +211,8 @@ def _write_many(root: Path, first: int) -> None:
 
 
 def test_two_processes_share_a_directory(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("fork")
-    writers = [fork.Process(target=_write_many, args=(tmp_path, first)) for first in (0, 15)]
+    spawn = multiprocessing.get_context("spawn")  # a fork of a process with threads is a warning from Python 3.15 on
+    writers = [spawn.Process(target=_write_many, args=(tmp_path, first)) for first in (0, 15)]
     for writer in writers:
         writer.start()
     for writer in writers:
