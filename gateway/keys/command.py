@@ -16,7 +16,7 @@ from gateway.keys.sql_store import SqlKeyStore
 from gateway.keys.store import KeyStoreError, NoSuchKeyError, StoredKey
 from gateway.storage.database import StorageError
 from gateway.storage.place import open_database
-from gateway.usage.store import KeyUsage, UsageStore
+from gateway.usage.store import KeyUsage, usage_store
 
 JSON_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
@@ -113,11 +113,13 @@ class KeyCommand:
             _print(table.usage_table(chosen, names))
 
     async def _sums(self) -> list[KeyUsage]:
-        database = open_database(self._given.usage_store)
+        store = usage_store(self._given.usage_store)
         try:
-            return await UsageStore(database).usage_by_key(self._given.since, self._given.until)
+            if self._given.usage_store == self._given.store:
+                await store.create()  # no server may have used the keys yet
+            return await store.usage_by_key(self._given.since, self._given.until)
         finally:
-            await database.close()
+            await store.close()
 
     async def _named(self) -> StoredKey:
         """Return the key that the arguments name. An active key goes before revoked ones of the same name."""

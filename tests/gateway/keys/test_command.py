@@ -200,6 +200,12 @@ def test_usage_is_shown_by_key_model_and_day(terminal: Terminal) -> None:
     ]
 
 
+def test_keys_that_no_server_has_used_have_no_usage(terminal: Terminal) -> None:
+    terminal.run("add", "--name", "alice")
+    assert terminal.json("usage") == []
+    terminal.run("add", "--name", "bob")  # the new table disturbs no other command
+
+
 def _at(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
