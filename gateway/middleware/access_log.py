@@ -23,20 +23,26 @@ def log_exchange(exchange: Exchange, figures: Mapping[str, object]) -> None:
         exchange: The exchange.
         figures: Further fields. They replace equal ones of the exchange.
     """
-    level = logging.DEBUG if exchange.path in QUIET_PATHS else logging.INFO
+    level = _level(exchange)
     if logger.isEnabledFor(level):
         logger.log(level, ENDED, extra={**_fields(exchange), **figures})
 
 
-def log_content(request_id: str, content: Content) -> None:
+def log_content(exchange: Exchange, content: Content) -> None:
     """Write the bodies of a request and its response."""
-    bodies = {name: body.decode(errors="replace") for name, body in asdict(content).items()}
-    content_logger.info("request content", extra={"request_id": request_id, **bodies})
+    level = _level(exchange)
+    if content_logger.isEnabledFor(level):
+        bodies = {name: body.decode(errors="replace") for name, body in asdict(content).items()}
+        content_logger.log(level, "request content", extra={"request_id": exchange.request_id, **bodies})
 
 
 def milliseconds(begin: float, end: float | None) -> float | None:
     """Return the time between two moments in milliseconds; None if the second one never came."""
     return None if end is None else round((end - begin) * 1000, 1)
+
+
+def _level(exchange: Exchange) -> int:
+    return logging.DEBUG if exchange.path in QUIET_PATHS else logging.INFO
 
 
 def _fields(exchange: Exchange) -> dict[str, object]:

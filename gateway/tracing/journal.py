@@ -70,7 +70,7 @@ class Journal(ExchangeObserver):
         with _failures_logged():
             log_exchange(exchange, {} if record is None else figures_of(record))
             if exchange.content is not None:
-                log_content(exchange.request_id, exchange.content)
+                log_content(exchange, exchange.content)
             if self._spans is not None:
                 self._spans.end(exchange, record)
 

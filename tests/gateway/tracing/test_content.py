@@ -6,7 +6,7 @@ import pytest
 
 from gateway.middleware.exchange import MAX_CONTENT
 from tests.gateway.application import app_of
-from tests.gateway.asgi import AsgiCall, post
+from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
@@ -28,3 +28,13 @@ async def test_long_bodies_are_cut(caplog: pytest.LogCaptureFixture) -> None:
     await AsgiCall(app_of(FakeEngine(), log_content=True), "/v1/completions", b"x" * (MAX_CONTENT + 1)).run()
     (line,) = [vars(record) for record in caplog.records if record.name == "gateway.content"]
     assert line["request"] == "x" * MAX_CONTENT
+
+
+async def test_bodies_of_probes_and_scrapes_are_debug_lines_as_their_access_lines_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    for path in ("/health", "/metrics"):
+        await get(app_of(FakeEngine(), log_content=True), path)
+    levels = [record.levelno for record in caplog.records if record.name == "gateway.content"]
+    assert levels == [logging.DEBUG, logging.DEBUG]
