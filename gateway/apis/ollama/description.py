@@ -15,6 +15,8 @@ _FOR_EVER = timedelta(days=100 * 365)
 _UNITS = ((10**9, "B"), (10**6, "M"), (10**3, "K"))
 _THINKING = ("enable_thinking", "reasoning_effort", "<think>", "reasoning_content")
 """Words in the templates of models that reason."""
+_FILE_TYPES = {"Q2_K - Medium": "Q2_K", "IQ3_S mix - 3.66 bpw": "IQ3_M", "MXFP4 MoE": "MXFP4"}
+"""File types by llama.cpp's words for them, where the names of files do not follow from these."""
 
 Capability = Literal["completion", "tools", "insert", "thinking", "embedding"]
 
@@ -117,8 +119,16 @@ def _details(model: Model) -> Details:
         "family": family,
         "families": [family] if family else [],
         "parameter_size": _parameter_size(info.parameters) if info else "",
-        "quantization_level": info.description.rpartition(" ")[2] if info else "",
+        "quantization_level": _quantization(info.description) if info else "",
     }
+
+
+def _quantization(description: str) -> str:
+    """Return the file type in llama.cpp's description of a model (architecture, size, type), as files are named."""
+    level = " ".join(description.split(" ")[2:]).removeprefix("(guessed) ").removeprefix("all ")
+    name, _, variant = level.partition(" - ")
+    suffix = f"_{variant[0]}" if variant in {"Small", "Medium", "Large"} else ""
+    return _FILE_TYPES.get(level, name + suffix)
 
 
 def _parameter_size(parameters: int) -> str:

@@ -31,6 +31,27 @@ async def test_models_are_listed_with_a_tag() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("words", "level"),
+    [
+        ("F16", "F16"),
+        ("all F32", "F32"),
+        ("Q4_K - Medium", "Q4_K_M"),
+        ("Q3_K - Large", "Q3_K_L"),
+        ("Q2_K - Medium", "Q2_K"),
+        ("(guessed) Q8_0", "Q8_0"),
+        ("IQ4_XS - 4.25 bpw", "IQ4_XS"),
+        ("IQ3_S mix - 3.66 bpw", "IQ3_M"),
+        ("MXFP4 MoE", "MXFP4"),
+    ],
+)
+async def test_the_quantization_has_the_name_that_files_have(words: str, level: str) -> None:
+    engine = FakeEngine()
+    engine.model = replace(MODEL, description=f"qwen3 0.6B {words}")
+    [model] = (await get(app_of(engine), "/api/tags")).json["models"]
+    assert model["details"]["quantization_level"] == level
+
+
 async def test_a_model_is_described_by_its_file_and_its_template() -> None:
     engine = FakeEngine()
     engine.model = replace(MODEL, chat_template="{{ enable_thinking }}", infills=True)
