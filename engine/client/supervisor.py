@@ -214,12 +214,10 @@ class Supervisor:
         serving.cancel_scope.cancel()
 
     def _deadline(self, session: _Session) -> float:
-        sent_at = self.exchange.oldest_sent_at
+        oldest = self.exchange.oldest_sent_at
+        sent_at, ready = self.queries.pinged_at if oldest is None else oldest, session.ready_at is not None
         return self.limits.deadline(
-            ready=session.ready_at is not None,
-            progress_at=session.progress_at,
-            oldest_sent_at=self.queries.pinged_at if sent_at is None else sent_at,
-            now=self._clock(),
+            ready=ready, progress_at=session.progress_at, oldest_sent_at=sent_at, now=self._clock()
         )
 
     def _receive(self, session: _Session, message: Message, now: float, *, last: bool) -> None:
@@ -263,7 +261,9 @@ class Supervisor:
             self.board.post(replace(self.board.latest, progress=progress))
 
     def _record_loaded(self, session: _Session, model: ModelInfo, now: float) -> None:
-        if self.model is None and (self._repack_crashed or model.repacked):
+        if self.model is not None:
+            logger.info("engine process replaced", extra={"file": self.file, "context": model.context})
+        elif self._repack_crashed or model.repacked:
             self._repack_cache.record(works=not self._repack_crashed)
         self.model = model
         session.ready_at = now
@@ -289,7 +289,7 @@ class Supervisor:
             return False
         self._delay = self.limits.backoff(self._delay, steps=steps, ready=ready)
         self._loading.begin(anyio.current_time() + self._delay)
-        logger.error("engine process lost", extra={"why": reason, "restart_in_s": self._delay})
+        logger.error("engine process lost", extra={"file": self.file, "why": reason, "restart_in_s": self._delay})
         restarts, cause = self.board.latest.restarts + 1, reason if refused else ""
         self.board.post(EngineStatus(EngineState.RESTARTING, detail, 0.0, restarts, cause))
         await anyio.sleep(self._delay)

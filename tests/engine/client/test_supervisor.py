@@ -315,6 +315,22 @@ async def test_the_wait_before_a_restart_grows_only_while_no_engine_works(
     assert lost == waits
 
 
+async def test_the_log_names_the_model_of_a_lost_engine_and_of_its_replacement(
+    scripted: Scripted, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with scripted.open() as engine:
+        model = await engine.ready()
+        status = engine.status
+        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        await engine.status_changed(status)
+        await engine.ready()
+    lost, replaced = [vars(record) for record in caplog.records if record.message.startswith("engine process")]
+    assert (lost["message"], lost["file"]) == ("engine process lost", "/folder/m")
+    assert (replaced["message"], replaced["file"]) == ("engine process replaced", "/folder/m")
+    assert replaced["context"] == model.context
+
+
 async def test_the_counters_of_an_engine_go_on_with_its_next_process(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         for steps in (2, 4):
