@@ -89,6 +89,7 @@ def _subject(settings: Settings, model: ServedModel, budget: Memory | None) -> S
         config=config,
         template=own.chat_template,
         default_template=own.default_chat_template,
+        sets_context=own.context is not None,
         embeds_only=model.embeds_only,
         refusal=refusal,
     )

@@ -27,6 +27,8 @@ class Subject:
     """Chat template of the operator; unset takes the model's."""
     default_template: str | None = None
     """Chat template of the operator for a model that has none."""
+    sets_context: bool = False
+    """True if the operator has set the context. Otherwise memory decides on it."""
     embeds_only: bool = False
     """True for a model that does not generate here, though it may be able to."""
     refusal: str = ""

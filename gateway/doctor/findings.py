@@ -65,7 +65,9 @@ def _of_model(installation: InstallationReport, model: ModelDiagnosis) -> Iterat
     if model.failure:
         yield Finding(Level.PROBLEM, model.failure)
     if model.serving is not None:
-        yield from _of_memory(installation, model.serving)
+        yield from _of_weights(installation, model.serving.model)
+        if not model.subject.sets_context:
+            yield from _of_context(model.serving)
         yield from _of_template(model.serving.model, model.template)
 
 
@@ -99,11 +101,15 @@ def _of_quota(machine: MachineReport) -> Iterator[Finding]:
         yield Finding(Level.ADVICE, text)
 
 
-def _of_memory(report: InstallationReport, serving: ServingReport) -> Iterator[Finding]:
-    model, free = serving.model, report.machine.available + sum(device.free for device in report.build.devices)
+def _of_weights(report: InstallationReport, model: ModelInfo) -> Iterator[Finding]:
+    free = report.machine.available + sum(device.free for device in report.build.devices)
     if model.size > free:
         text = f"the weights need {gigabytes(model.size)}, and {gigabytes(free)} are free: they are read from the disk "
         yield Finding(Level.WARNING, f"{text}again in each step; choose a smaller quantisation")
+
+
+def _of_context(serving: ServingReport) -> Iterator[Finding]:
+    model = serving.model
     if not model.generates or model.context >= model.trained_context:
         return
     more = {slots: context for slots, context in serving.contexts.items() if context > model.context}

@@ -172,7 +172,11 @@ def test_each_model_of_the_tables_is_examined_as_it_would_be_served(
             [
                 Subject(name="b", config=replace(config, context=2048)),
                 Subject(
-                    name="a", config=replace(config, context=300), template="{{ messages }}", default_template="{{ x }}"
+                    name="a",
+                    config=replace(config, context=300),
+                    template="{{ messages }}",
+                    default_template="{{ x }}",
+                    sets_context=True,
                 ),
             ]
         ],

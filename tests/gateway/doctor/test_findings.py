@@ -142,6 +142,11 @@ def test_a_model_for_embeddings_needs_neither_a_template_nor_a_long_context() ->
     assert found(model(generates=False, chat_template=None, trained_context=10**6)) == []
 
 
+def test_a_context_that_the_operator_has_set_is_no_finding() -> None:
+    serving = replace(SERVING, model=replace(MODEL, trained_context=32768))
+    assert found(examined(serving=serving, subject=replace(EXAMINED.subject, sets_context=True))) == []
+
+
 def test_an_unknown_cpu_is_no_finding() -> None:
     assert found(machine(features=frozenset())) == []
 
