@@ -21,6 +21,8 @@ class EngineConfig:
     """Maximum number of running sequences."""
     context: int | None = None
     """Tokens per slot; None takes the model's training context, limited by memory."""
+    earlier_context: int | None = None
+    """Cells per slot of the process before. An unset `context` is not shorter, if memory holds it."""
     threads: int | None = None
     """CPU threads of a step; None takes as many as are measured to be fastest."""
     threads_batch: int | None = None

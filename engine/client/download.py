@@ -28,7 +28,7 @@ async def obtain(download: Download, board: StatusBoard) -> EngineConfig | None:
     try:
         config = await download(report)
     except LoadError as error:
-        board.post(EngineStatus(EngineState.FAILED, error.message, 0.0, 0, error.message))
+        board.change(EngineState.FAILED, error.message, cause=error.message)
         return None
-    board.post(EngineStatus(EngineState.LOADING, "The model is loading.", 0.0, 0))
+    board.change(EngineState.LOADING, "The model is loading.")
     return config

@@ -58,6 +58,13 @@ class StatusBoard:
             self.latest = status
             self._changed.notify()
 
+    def change(
+        self, state: EngineState, detail: str, *, progress: float = 0.0, restarts: int | None = None, cause: str = ""
+    ) -> None:
+        """Post a status with these values. The number of restarts stays by default."""
+        restarts = self.latest.restarts if restarts is None else restarts
+        self.post(EngineStatus(state, detail, progress, restarts, cause))
+
     async def changed(self, known: EngineStatus) -> EngineStatus:
         """Wait until the latest status differs from `known` and return it."""
         while self.latest == known:

@@ -15,7 +15,7 @@ from engine.client.pace import LoadPace
 from engine.client.process import CRASHES, EngineProcess, describe_exit
 from engine.client.queries import Queries
 from engine.client.repack_cache import RepackCache
-from engine.client.status import EngineState, EngineStatus, StatusBoard, without_folders
+from engine.client.status import EngineState, StatusBoard, without_folders
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
 from engine.errors import Unavailable
@@ -130,7 +130,7 @@ class Supervisor:
         """End the engine process, and then `run`. Requests that wait for a model that is lost get the reason."""
         known = self.board.latest
         detail = known.detail if known.cause else "The engine was stopped."
-        self.board.post(EngineStatus(EngineState.STOPPED, detail, 0.0, known.restarts, known.cause))
+        self.board.change(EngineState.STOPPED, detail, cause=known.cause)
         self._scope.cancel()
 
     async def _obtain(self) -> bool:
@@ -170,7 +170,7 @@ class Supervisor:
 
     def _disconnect(self) -> None:
         if self.board.latest.state is EngineState.READY:
-            self._post(EngineState.RESTARTING, "The engine process ended.")
+            self.board.change(EngineState.RESTARTING, "The engine process ended.")
         self.metrics = None
         self.totals.end_process()
         self.exchange.disconnect()
@@ -209,15 +209,17 @@ class Supervisor:
         else:
             stalled = "had work and finished no step" if self.exchange.oldest_sent_at is not None else "did not answer"
             session.failure = f"The engine {stalled} for {self.limits.stall_timeout:g} s."
-            self._post(EngineState.STALLED, session.failure)
+            self.board.change(EngineState.STALLED, session.failure)
         session.process.kill()
         serving.cancel_scope.cancel()
 
     def _deadline(self, session: _Session) -> float:
         oldest = self.exchange.oldest_sent_at
-        sent_at, ready = self.queries.pinged_at if oldest is None else oldest, session.ready_at is not None
         return self.limits.deadline(
-            ready=ready, progress_at=session.progress_at, oldest_sent_at=sent_at, now=self._clock()
+            ready=session.ready_at is not None,
+            progress_at=session.progress_at,
+            oldest_sent_at=self.queries.pinged_at if oldest is None else oldest,
+            now=self._clock(),
         )
 
     def _receive(self, session: _Session, message: Message, now: float, *, last: bool) -> None:
@@ -266,9 +268,10 @@ class Supervisor:
         elif self._repack_crashed or model.repacked:
             self._repack_cache.record(works=not self._repack_crashed)
         self.model = model
+        self._config = replace(self._config, earlier_context=model.cells // model.slots)
         session.ready_at = now
         self._loading.end(anyio.current_time())
-        self._post(EngineState.READY, "The model is loaded.", progress=1.0)
+        self.board.change(EngineState.READY, "The model is loaded.", progress=1.0)
         self.exchange.connect(session.process.send)
         self.queries.connect(session.process.send)
 
@@ -279,22 +282,18 @@ class Supervisor:
             "loading the model again without weights repacked for this CPU, which may make it slower",
             extra={"why": describe_exit(code)},
         )
-        self._post(EngineState.LOADING, "The model is loading, without repacked weights.", restarts=1)
+        self.board.change(EngineState.LOADING, "The model is loading, without repacked weights.", restarts=1)
 
     async def _replace(self, reason: str, steps: int = 0, ready: float = 0.0, *, refused: bool = False) -> bool:
         """Wait for the backoff before the next process. Returns False if no process follows."""
         detail = without_folders(reason, self._config)
         if self.model is None:
-            self.board.post(EngineStatus(EngineState.FAILED, detail, 0.0, self.board.latest.restarts, reason))
+            self.board.change(EngineState.FAILED, detail, cause=reason)
             return False
         self._delay = self.limits.backoff(self._delay, steps=steps, ready=ready)
         self._loading.begin(anyio.current_time() + self._delay)
         logger.error("engine process lost", extra={"file": self.file, "why": reason, "restart_in_s": self._delay})
         restarts, cause = self.board.latest.restarts + 1, reason if refused else ""
-        self.board.post(EngineStatus(EngineState.RESTARTING, detail, 0.0, restarts, cause))
+        self.board.change(EngineState.RESTARTING, detail, restarts=restarts, cause=cause)
         await anyio.sleep(self._delay)
         return True
-
-    def _post(self, state: EngineState, detail: str, *, progress: float = 0.0, restarts: int | None = None) -> None:
-        known = self.board.latest
-        self.board.post(EngineStatus(state, detail, progress, known.restarts if restarts is None else restarts))

@@ -17,9 +17,9 @@ _SAMPLES, _SAMPLE = 64, 64 * 2**10
 """Number and bytes of the samples behind it, at equal distances. They tell fine-tuned models apart, whose tensors
 differ everywhere; reading the whole file would take a minute."""
 _UNRELATED = {
-    *("slots", "context", "threads", "threads_batch", "step_target_ms", "queue_limit", "speculation", "repack"),
-    *("prefix_store", "prefix_dir", "prefix_dir_bytes", "context_shift", "metadata_only", "log_level", "log_format"),
-    *("backend_sampling", "load_mode", "numa", "cpus", "priority"),
+    *("slots", "context", "earlier_context", "threads", "threads_batch", "step_target_ms", "queue_limit"),
+    *("speculation", "repack", "prefix_store", "prefix_dir", "prefix_dir_bytes", "context_shift", "metadata_only"),
+    *("log_level", "log_format", "backend_sampling", "load_mode", "numa", "cpus", "priority"),
 }
 """Settings that do not change the meaning of cells. All others count, also those that are added later."""
 _SPLIT = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")

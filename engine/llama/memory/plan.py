@@ -211,6 +211,8 @@ def cells_per_weight_pass(weights: int, token_bytes: int) -> int:
 def choose_context(config: EngineConfig, trained: int, need: Need, token_bytes: int, rooms: Mapping[str, Room]) -> int:
     """Return the tokens of a slot: the operator's choice, else as many as the model and the memory allow.
 
+    A process that replaces another has no shorter context, if it fits at all: its prompts may be those of the other.
+
     Raises:
         LoadError: memory does not hold the operator's choice, or too few tokens to be useful.
     """
@@ -224,6 +226,13 @@ def choose_context(config: EngineConfig, trained: int, need: Need, token_bytes: 
     spare = {device: room.free * room.part for device, room in rooms.items()}
     most = sum(spare.values()) / (max(token_bytes, 1) * config.slots)
     fitting = _longest(lambda context: _headroom(need(context), spare), int(min(max(most, 0), trained)))
+    if fitting < (earlier := min(config.earlier_context or 0, trained)):
+        try:
+            _check_fits(config.slots, earlier, need, token_bytes, rooms)
+        except LoadError as error:
+            logger.warning("the context becomes shorter: %s", error.message)
+        else:
+            return earlier
     if fitting >= trained:
         return trained
     if fitting < min(SMALLEST_CONTEXT, trained):

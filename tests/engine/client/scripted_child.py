@@ -59,7 +59,7 @@ from engine.protocol.messages import (
     Working,
 )
 
-MODEL = ModelInfo("scripted", 256, 1024, 1024, 4, 0, 0, repacked=True)
+MODEL = ModelInfo("scripted", 256, 1024, 1024, 4, 0, 0, cells=4 * 512, repacked=True)
 
 
 @dataclass
@@ -113,6 +113,7 @@ class ScriptedChild:
             case Configure(config):
                 self.note(f"configure repack={config.repack}")
                 self.note(f"level {config.log_level}")
+                self.note(f"earlier context {config.earlier_context}")
                 self.load_model(this_life(self.load, self.life), repack=config.repack)
             case Generate(key, request):
                 self.note(f"generate {key} {request.id}")

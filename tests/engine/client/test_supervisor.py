@@ -331,6 +331,17 @@ async def test_the_log_names_the_model_of_a_lost_engine_and_of_its_replacement(
     assert replaced["context"] == model.context
 
 
+async def test_a_process_knows_the_context_of_the_one_before(scripted: Scripted) -> None:
+    async with scripted.open() as engine:
+        await engine.ready()
+        status = engine.status
+        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        await engine.status_changed(status)
+        await engine.ready()
+    known = [line for line in scripted.lines() if line.startswith("earlier context")]
+    assert known == ["earlier context None", "earlier context 512"]
+
+
 async def test_the_counters_of_an_engine_go_on_with_its_next_process(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         for steps in (2, 4):

@@ -66,7 +66,7 @@ def test_settings_that_change_cells_count_and_others_do_not(model: Path) -> None
     assert mark(model, hardware=Hardware(cpu_moe=1)) != before
     assert mark(model, hardware=Hardware(override_tensor=(("long" * 2000, "CPU"),))) != before
     process = Hardware(load_mode="none", numa="distribute", cpus=(0,), priority="low")
-    assert mark(model, hardware=process, context_shift=True, backend_sampling=True) == before
+    assert mark(model, hardware=process, context_shift=True, backend_sampling=True, earlier_context=64) == before
     assert fingerprint(EngineConfig(model=str(model)), ["other facts"]) != before
 
 

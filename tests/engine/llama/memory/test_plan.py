@@ -52,6 +52,24 @@ def test_the_context_is_the_models_own_or_as_many_whole_blocks_as_fit(room: int,
     assert choose(config(), fitting(room)) == context
 
 
+@pytest.mark.parametrize(
+    ("earlier", "context", "warnings"),
+    [(2048, 2048, 0), (1024, 1536, 0), (3072, 3072, 0), (3328, 1536, 1), (4352, 1536, 1)],
+)
+def test_a_process_that_replaces_another_has_no_shorter_context_if_it_fits(
+    caplog: pytest.LogCaptureFixture, earlier: int, context: int, warnings: int
+) -> None:
+    caplog.set_level(logging.WARNING)
+    rooms = {HOST: Room(TOKEN * 8 * 3072, 0.5)}
+    assert choose(config(earlier_context=earlier), rooms) == context
+    assert len(caplog.records) == warnings
+
+
+def test_the_last_block_of_an_earlier_context_may_be_longer_than_the_training(caplog: pytest.LogCaptureFixture) -> None:
+    assert choose(config(earlier_context=512), {HOST: Room(TOKEN * 8 * 512, 0.5)}, trained=300) == 300
+    assert not caplog.records
+
+
 def test_a_short_context_is_taken_whole() -> None:
     assert choose(config(), fitting(1000), trained=300) == 300
 
