@@ -1,11 +1,13 @@
 """Prompts in the formats of llama-server: texts, token ids, and arrays of both."""
 
-from typing import Annotated, Literal, NotRequired, TypeAlias
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field
-from typing_extensions import TypedDict
+from pydantic import Field, ValidationInfo, field_validator
 
 from gateway.apis.fields.json_types import wrong_type
+from gateway.apis.fields.nested import Nested, read_nested
+from gateway.apis.fields.parts import MAX_PARTS
 from gateway.apis.fields.prompts import MAX_CHOICES, MAX_PROMPT_TOKENS
 from gateway.apis.fields.sampling import MAX_INT
 
@@ -16,93 +18,109 @@ MixedPrompt: TypeAlias = tuple[Part, ...]
 """One prompt: its parts in order. Texts and token ids alternate."""
 
 
-class PromptObject(TypedDict):
+class PromptObject(Nested):
     """A text in an object."""
 
-    multimodal_data: NotRequired[Annotated[list[str], Field(max_length=0)] | None]
-    """Images and audio, which this server does not take."""
+    multimodal_data: list[Any] = Field(default_factory=list, json_schema_extra={"maxItems": 0})
+
+    @field_validator("multimodal_data")
+    @classmethod
+    def _text_only(cls, media: list[Any]) -> list[Any]:
+        if media:
+            raise ValueError("this server's models take text only")
+        return media
 
 
 class PromptString(PromptObject):
     """A text in one piece."""
 
     prompt_string: str
-    """The text."""
+
+    @property
+    def text(self) -> str:
+        """The text."""
+        return self.prompt_string
 
 
-class TextPart(TypedDict):
+class PromptPart(Nested):
     """A part of a text."""
 
     type: Literal["text"]
-    """The type of the part."""
     text: str
-    """The text."""
 
 
-class TextParts(PromptObject):
+class PromptParts(PromptObject):
     """A text in parts."""
 
-    content: Annotated[list[TextPart], Field(min_length=1)]
-    """The parts."""
+    content: list[PromptPart] = Field(min_length=1, max_length=MAX_PARTS, fail_fast=True)
 
+    @property
+    def text(self) -> str:
+        """The text."""
+        return "".join(part.text for part in self.content)
+
+
+ReadPrompt: TypeAlias = MixedPrompt | PromptString | PromptParts
+"""One prompt of a body. Objects stay what they are, so that their unknown fields can be reported."""
 
 TokenForm: TypeAlias = Annotated[int, Field(ge=0, le=MAX_INT)]
 MixedForm: TypeAlias = (
-    str | Annotated[list[str | TokenForm], Field(min_length=1, max_length=MAX_PROMPT_TOKENS)] | PromptString | TextParts
+    str
+    | Annotated[list[str | TokenForm], Field(min_length=1, max_length=MAX_PROMPT_TOKENS)]
+    | PromptString
+    | PromptParts
 )
 """One prompt, as `read_mixed_prompts` accepts it."""
 MixedForms: TypeAlias = MixedForm | Annotated[list[MixedForm], Field(min_length=1, max_length=MAX_CHOICES)]
 """One prompt or several."""
 
 _FORMS = "should be a string, token ids, an array of strings and token ids, or an array of such prompts"
-_MEDIA = "multimodal_data"
 
 
-def read_mixed_prompts(value: object, *, limit: int = MAX_CHOICES) -> tuple[MixedPrompt, ...]:
+def read_mixed_prompts(value: object, info: ValidationInfo, *, limit: int = MAX_CHOICES) -> tuple[ReadPrompt, ...]:
     """Return the prompts in a field.
 
     An array of strings only is one prompt for each. With token ids among the strings, it is one prompt.
 
     Args:
         value: a field of a request.
+        info: has the name of the field.
         limit: maximum number of prompts.
 
     Raises:
         ValueError: for an empty value or another type. pydantic reports it.
+        RequestError: for an invalid object, with the place of the fault.
     """
+    place = str(info.field_name)
     if not isinstance(value, list) or _is_one(value):
-        return (_prompt(value),)
+        return (_prompt(value, place),)
     if not value:
         raise ValueError("should not be empty")
     if len(value) > limit:
         raise ValueError(f"should have at most {limit} items")
-    return tuple(map(_prompt, value))
+    return tuple(_prompt(item, f"{place}[{at}]") for at, item in enumerate(value))
+
+
+def mixed(prompts: Iterable[ReadPrompt]) -> tuple[MixedPrompt, ...]:
+    """Return the prompts of a body as parts."""
+    return tuple(prompt if isinstance(prompt, tuple) else (prompt.text,) for prompt in prompts)
 
 
 def _is_one(value: list[object]) -> bool:
     return any(type(item) is int for item in value)
 
 
-def _prompt(value: object) -> MixedPrompt:
-    if isinstance(value, dict) and value.get(_MEDIA) not in (None, []):
-        raise ValueError(f"{_MEDIA}: this server's models take text only")
+def _prompt(value: object, place: str) -> ReadPrompt:
     match value:
         case str():
             return (value,)
-        case {"prompt_string": str(text)}:
-            return (text,)
-        case {"content": list(parts)} if parts:
-            return ("".join(map(_text, parts)),)
+        case {"prompt_string": _}:
+            return read_nested(PromptString, value, place)
+        case {"content": _}:
+            return read_nested(PromptParts, value, place)
         case list() if value:
             return tuple(_parts(value))
     raise wrong_type(_FORMS)
-
-
-def _text(part: object) -> str:
-    match part:
-        case {"type": "text", "text": str(text)}:
-            return text
-    raise ValueError("content: should have parts of text only")
 
 
 def _parts(value: list[object]) -> list[Part]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from engine import GenerationRequest
 from gateway.apis.llama_server.completion.request import NativeCompletionBody
-from gateway.apis.llama_server.prompts import MixedPrompt
+from gateway.apis.llama_server.prompts import MixedPrompt, mixed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +41,11 @@ class NativeCompletionCall:
 
 def prepare_native_completion(body: NativeCompletionBody) -> NativeCompletionCall:
     """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
+    return native_call(body, mixed(body.prompt))
+
+
+def native_call(body: NativeCompletionBody, prompts: tuple[MixedPrompt, ...]) -> NativeCompletionCall:
+    """Return the request in a body with these prompts. Raises `RequestError` if its fields contradict each other."""
     options = NativeOptions(
         return_tokens=body.return_tokens,
         return_progress=body.return_progress,
@@ -49,7 +54,7 @@ def prepare_native_completion(body: NativeCompletionBody) -> NativeCompletionCal
     )
     return NativeCompletionCall(
         model=body.model,
-        prompts=body.prompt,
+        prompts=prompts,
         request=body.request(),
         biased_texts=tuple((text, bias) for text, bias in body.logit_bias if isinstance(text, str)),
         options=options,

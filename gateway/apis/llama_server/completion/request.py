@@ -13,7 +13,7 @@ from gateway.apis.fields.sampling import MAX_BIASES, MAX_INT, MIN_REPEAT_PENALTY
 from gateway.apis.fields.stream import StreamOptions
 from gateway.apis.llama_server.completion.samplers import SamplerForms, read_samplers
 from gateway.apis.llama_server.generation_settings import BAN
-from gateway.apis.llama_server.prompts import MixedForms, MixedPrompt, read_mixed_prompts
+from gateway.apis.llama_server.prompts import MixedForms, ReadPrompt, read_mixed_prompts
 
 MAX_PROBS = 2**10
 MAX_MILLISECONDS = 2**40
@@ -105,7 +105,7 @@ class NativeCompletionBody(NativeSamplingFields, GrammarFields):
 
     logit_bias: Biases = ()  # type: ignore[assignment]
     model: str | None = None
-    prompt: Annotated[tuple[MixedPrompt, ...], BeforeValidator(read_mixed_prompts, json_schema_input_type=MixedForms)]
+    prompt: Annotated[tuple[ReadPrompt, ...], BeforeValidator(read_mixed_prompts, json_schema_input_type=MixedForms)]
     n_predict: int | None = Field(None, ge=-1, le=MAX_INT, description="-1: up to the end of the slot.")
     max_tokens: int | None = Field(None, ge=-1, le=MAX_INT, description="The same as `n_predict`.")
     max_completion_tokens: int | None = Field(None, ge=-1, le=MAX_INT, description="The same as `n_predict`.")

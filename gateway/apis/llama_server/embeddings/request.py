@@ -11,7 +11,7 @@ from gateway.apis.answers.vectors import rescale
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.nested import check_one_given
 from gateway.apis.fields.sampling import MAX_INT
-from gateway.apis.llama_server.prompts import MixedForm, MixedPrompt, read_mixed_prompts
+from gateway.apis.llama_server.prompts import MixedForm, MixedPrompt, ReadPrompt, mixed, read_mixed_prompts
 from gateway.apis.openai.embeddings.call import EmbeddingCall
 
 MAX_INPUTS = 2048
@@ -21,7 +21,7 @@ MAX_NORM = 100
 
 
 InputField = Annotated[
-    tuple[MixedPrompt, ...],
+    tuple[ReadPrompt, ...],
     BeforeValidator(
         partial(read_mixed_prompts, limit=MAX_INPUTS),
         json_schema_input_type=MixedForm | Annotated[list[MixedForm], Field(min_length=1, max_length=MAX_INPUTS)],
@@ -88,7 +88,7 @@ def prepare_native_embedding(body: NativeEmbeddingBody) -> NativeEmbeddingCall:
     """Return the request in a body."""
     return NativeEmbeddingCall(
         model=body.model,
-        inputs=body.input or body.content or (),
+        inputs=mixed(body.input or body.content or ()),
         native=bool(body.content),
         dimensions=body.dimensions,
         encoding=body.encoding_format,

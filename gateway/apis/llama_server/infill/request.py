@@ -1,11 +1,11 @@
 """Fields of `/infill` requests, as editors send them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pydantic import Field
 
 from gateway.apis.fields.base import Fields
-from gateway.apis.llama_server.completion.call import NativeCompletionCall, prepare_native_completion
+from gateway.apis.llama_server.completion.call import NativeCompletionCall, native_call
 from gateway.apis.llama_server.completion.request import MAX_MILLISECONDS, NativeCompletionBody
 
 MAX_CHUNKS = 2**10
@@ -57,5 +57,5 @@ def prepare_infill(body: InfillBody) -> InfillCall:
         suffix=body.input_suffix,
         prompt=body.prompt,
         extra=tuple((chunk.filename, chunk.text) for chunk in body.input_extra),
-        completion=replace(prepare_native_completion(body), prompts=()),
+        completion=native_call(body, ()),
     )

@@ -31,6 +31,13 @@ async def test_an_input_of_texts_and_token_ids_is_one() -> None:
     assert engine.embeddings[0].request.inputs == ((BOS, 97, 98), "ab", "c")
 
 
+@pytest.mark.parametrize("field", ["input", "content"])
+async def test_unknown_fields_of_objects_are_reported(field: str) -> None:
+    texts = [{"prompt_string": "a", "content": []}, {"content": [{"type": "text", "text": "b", "x": 1}]}]
+    reply = await post(app_of(FakeEngine()), "/embedding", {field: texts})
+    assert reply.header("x-llama-gateway-ignored") == f"{field}.content, {field}.content.x"
+
+
 @pytest.mark.parametrize(
     "body",
     [

@@ -98,6 +98,11 @@ async def test_prompts_of_texts_and_token_ids(prompt: object, tokens: list[objec
     assert [answer["prompt"] for answer in answers] == texts
 
 
+async def test_unknown_fields_of_a_prompt_are_reported() -> None:
+    reply = await post(app_of(FakeEngine(finished)), PATH, {"prompt": {"prompt_string": "a", "x": 1}})
+    assert reply.header("x-llama-gateway-ignored") == "prompt.x"
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [
@@ -105,7 +110,9 @@ async def test_prompts_of_texts_and_token_ids(prompt: object, tokens: list[objec
         ({"prompt": []}, "prompt"),
         ({"prompt": [True]}, "prompt"),
         ({"prompt": [-1]}, "prompt"),
-        ({"prompt": {"prompt_string": "a", "multimodal_data": ["x"]}}, "prompt"),
+        ({"prompt": {"prompt_string": "a", "multimodal_data": ["x"]}}, "prompt.multimodal_data"),
+        ({"prompt": ["a", {"prompt_string": 1, "content": []}]}, "prompt[1].prompt_string"),
+        ({"prompt": {"content": [{"type": "image_url"}]}}, "prompt.content[0].type"),
         ({"prompt": "a", "n_predict": -2}, "n_predict"),
         ({"prompt": "a", "logit_bias": [["a"]]}, "logit_bias"),
         ({"prompt": "a", "adaptive_target": 0.5}, "adaptive_target"),
