@@ -24,7 +24,8 @@ SPACED = {"type": "function", "name": "f"}
 SPACE = {"type": "namespace", "name": "s", "description": "", "tools": [SPACED]}
 NAMED = {"type": "function", "function": {"name": "f"}}
 TEXT = {"prompt_string": "a", "id": 1, "multimodal_data": []}
-TEXTS = {"content": [{"type": "text", "text": "a"}], "prompt_string": 1}
+TEXTS = {"content": [{"type": "text", "text": "a"}], "id": 1}
+THOUGHT: dict[str, Any] = {"type": "reasoning", "summary": [], "content": None}
 
 
 def each(*values: Any) -> tuple[Any, ...]:
@@ -74,13 +75,16 @@ TAKEN: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (ResponseBody, {"input": "a", "metadata": {"k" * 64: "v" * 512}}),
     (TokenizeBody, {"content": "", "prompt": None}),
     (ResponseBody, {"input": None, "previous_response_id": "resp_1"}),
-    (ResponseBody, {"input": [{"type": "reasoning", "summary": [], "content": None}]}),
+    (ResponseBody, {"input": [THOUGHT, {"role": "user", "content": ""}]}),
+    *((ResponseBody, {"input": items, "previous_response_id": "resp_1"}) for items in each([], [THOUGHT])),
+    (ResponseBody, {"input": [], "conversation": "conv_1"}),
     (ResponseBody, {"input": [{"type": "reasoning", "summary": [{"type": "summary_text", "text": "a"}]}]}),
     (ResponseBody, {"input": [{"type": "reasoning", "summary": [], "encrypted_content": "plain.aG0="}]}),
     (ResponseBody, {"input": "a", "text": {"format": {"type": None}}}),
     (CompletionBody, {"prompt": "a", "response_format": {"type": "json_schema", "schema": {}}}),
 ]
 REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
+    *((ResponseBody, body) for body in each({}, *({"input": given} for given in (None, [], [THOUGHT], [THOUGHT] * 2)))),
     *((ResponseBody, {"conversation": named}) for named in each("", {}, {"id": 5}, 5, [])),
     *((MetadataBody, body) for body in each({}, {"metadata": {"a": 1}}, {"metadata": []})),
     *((ItemsBody, body) for body in each({}, {"items": None}, {"items": "a"}, {"items": [{"role": "user"}]})),

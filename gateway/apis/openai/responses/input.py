@@ -1,6 +1,6 @@
 """Validation of a request's input items, and their conversion to the stored format."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
@@ -213,7 +213,21 @@ class Reference(Nested):
 
 
 InputItem: TypeAlias = MessageItem | ReasoningItem | CallItem | CustomCallItem | CallOutputItem | Reference
-InputForms: TypeAlias = str | Annotated[list[InputItem], Field(min_length=1, max_length=MAX_ITEMS)]
+InputForms: TypeAlias = str | Annotated[list[InputItem], Field(max_length=MAX_ITEMS)]
+
+EMPTY_INPUT = {
+    "type": ["array", "null"],
+    "items": {
+        "required": ["type"],
+        "properties": {
+            "type": {"const": "reasoning"},
+            "content": {"enum": [None, []]},
+            "summary": {"enum": [None, []]},
+            "encrypted_content": {"type": "null"},
+        },
+    },
+}
+"""JSON schema of an input that only an earlier response or a conversation makes valid. See `has_text`."""
 
 _KINDS: dict[str, type[InputItem]] = {
     "message": MessageItem,
@@ -238,9 +252,14 @@ def read_input(value: object) -> tuple[InputItem, ...]:
         return (MessageItem.model_validate({"role": "user", "content": value}),)
     if not isinstance(value, list):
         raise wrong_type("should be a string or an array of items")
-    if not 0 < len(value) <= MAX_ITEMS:
-        raise ValueError(f"should have 1 to {MAX_ITEMS} items")
+    if len(value) > MAX_ITEMS:
+        raise ValueError(f"should have at most {MAX_ITEMS} items")
     return read_items(value, "input")
+
+
+def has_text(items: Iterable[InputItem]) -> bool:
+    """Return True if any of these items is more than reasoning without a text."""
+    return any(not isinstance(item, ReasoningItem) or item.has_text for item in items)
 
 
 def read_items(values: Sequence[object], place: str) -> tuple[InputItem, ...]:

@@ -16,7 +16,7 @@ from gateway.apis.fields.reasoning import ReasoningFields
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields, StreamReportFields
 from gateway.apis.openai.responses.answer import RequestEcho, ResponseSchemaFormat, ResponseTextFormat
-from gateway.apis.openai.responses.input import Id, InputForms, InputItem, read_input
+from gateway.apis.openai.responses.input import EMPTY_INPUT, Id, InputForms, InputItem, has_text, read_input
 from gateway.apis.openai.responses.store.pages import Includes
 from gateway.apis.openai.responses.tools.fields import ResponseToolFields
 from gateway.chat.conversation import Conversation
@@ -116,7 +116,9 @@ class ResponseBody(
     """The body of a response request."""
 
     model_config = ConfigDict(
-        json_schema_extra={"anyOf": [given("input"), given("previous_response_id"), given("conversation")]}
+        json_schema_extra={
+            "anyOf": [given(input={"not": EMPTY_INPUT}), given("previous_response_id"), given("conversation")]
+        }
     )
     unsupported: ClassVar[Mapping[str, str]] = {
         "prompt": "is not supported: this server stores no prompt templates",
@@ -162,7 +164,7 @@ class ResponseBody(
                 code="mutually_exclusive_parameters",
                 param="previous_response_id",
             )
-        if not self.input and self.previous_response_id is None and self.conversation_ is None:
+        if not has_text(self.input) and self.previous_response_id is None and self.conversation_ is None:
             raise missing_input()
         if self.stream_options is not None and not self.stream:
             raise refusal("stream_options", "is allowed only where stream is true")
@@ -254,5 +256,5 @@ class ResponseBody(
 
 def missing_input() -> RequestError:
     """Return the error for a request without anything to answer."""
-    message = "One of input, previous_response_id and conversation should be given, with at least one item."
+    message = "One of input, previous_response_id and conversation should be given, with more than empty reasoning."
     return RequestError(message, code="missing_required_parameter", param="input")

@@ -367,7 +367,6 @@ UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
 ]
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"input": 5}, "input"),
-    ({"input": []}, "input"),
     ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input[0].content[0]"),
     ({"max_output_tokens": 0}, "max_output_tokens"),
     ({"top_logprobs": 21}, "top_logprobs"),
@@ -391,8 +390,9 @@ async def test_an_unsupported_field_is_refused_by_name(fields: dict[str, Any], p
     assert message.startswith(f"{param}: ")
 
 
-async def test_input_is_required() -> None:
-    param, code, _ = await refused(input=None)
+@pytest.mark.parametrize("given", [None, [], [{"type": "reasoning", "summary": []}]])
+async def test_input_is_required(given: object) -> None:
+    param, code, _ = await refused(input=given)
     assert (param, code) == ("input", "missing_required_parameter")
 
 

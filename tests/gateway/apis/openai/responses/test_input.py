@@ -176,7 +176,6 @@ MANY_SUMMARIES = [{"type": "summary_text", "text": "a"}] * (MAX_PARTS // 2 + 1)
     [
         5,
         {},
-        [],
         [said("user", "a")] * (MAX_ITEMS + 1),
         [{"role": "user", "content": MANY_PARTS}] * 2,
         [{**OUTPUT, "output": MANY_PARTS}, {"type": "reasoning", "summary": MANY_SUMMARIES}],
