@@ -33,8 +33,10 @@ def read_kind(kinds: Mapping[str, type[_Nested]], value: object, place: str, *, 
         raise refusal(place, "should be an object", WRONG_TYPE)
     kind = value.get(discriminator)
     if not isinstance(kind, str) or kind not in kinds:
-        code = MISSING if kind is None else INVALID if isinstance(kind, str) else WRONG_TYPE
-        raise refusal(f"{place}.{discriminator}", f"should be one of {', '.join(kinds)}", code)
+        named = f"{place}.{discriminator}"
+        if kind is None:
+            raise refusal(named, "Field required", MISSING)
+        raise refusal(named, f"should be one of {', '.join(kinds)}", INVALID if isinstance(kind, str) else WRONG_TYPE)
     return read_nested(kinds[kind], value, place)
 
 
