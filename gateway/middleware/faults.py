@@ -26,6 +26,8 @@ _TYPES = {
 _WITHOUT_TAG = {"union_tag_not_found", "union_tag_invalid"}
 """pydantic's types of errors for objects whose field `type` chooses no member of a union."""
 _CONSTANTS = {"True": "true", "False": "false"}
+_MOST_BITS = 64
+"""Bits of the largest integer that the reader of bodies keeps. A larger one becomes a floating-point number."""
 _SUBJECT = re.compile(r"Value error, |(?:Input|String|List|Dictionary) (?=should )")
 """Beginning of pydantic's messages, which the name of the field replaces."""
 
@@ -97,8 +99,16 @@ def _fault_of_tag(error: ErrorDetails, path: str) -> Fault:
     return Fault(path, INVALID if isinstance(given, str) else WRONG_TYPE, f"should be one of {kinds}")
 
 
+def _is_too_large(error: ErrorDetails) -> bool:
+    """Return True for an integer that was read as a floating-point number."""
+    value = error["input"]
+    return error["type"] == "int_type" and isinstance(value, float) and abs(value) >= 2 ** (_MOST_BITS - 1)
+
+
 def _code(error: ErrorDetails) -> str:
     kind = error["type"]
+    if _is_too_large(error):
+        return INVALID
     if kind == "missing":
         return MISSING
     if kind == "json_invalid":
@@ -109,6 +119,8 @@ def _code(error: ErrorDetails) -> str:
 
 
 def _reason(error: ErrorDetails) -> str:
+    if _is_too_large(error):
+        return f"should have at most {_MOST_BITS} bits"
     if (wanted := _TYPES.get(error["type"])) is not None:
         return f"should be {wanted}"
     if error["type"] == "literal_error":

@@ -55,6 +55,7 @@ def test_a_missing_field_is_named_as_missing(model: type[BaseModel], body: Body,
     error = refused(model, body)
     assert error is not None
     assert (error.param, error.code) == (param, "missing_required_parameter")
+    assert error.message.startswith(f"{param}: Field required")
 
 
 @pytest.mark.parametrize(
@@ -148,6 +149,9 @@ def test_a_union_reports_the_fault_of_the_member_that_was_meant(
         ({"guided_regex": ""}, "guided_regex: should have at least 1 character"),
         ({"temperature": 3}, "temperature: should be less than or equal to 2"),
         ({"temperature": "3"}, "temperature: should be a number"),
+        ({"seed": 2.0**64}, "seed: should have at most 64 bits"),
+        ({"seed": -(2.0**70)}, "seed: should have at most 64 bits"),
+        ({"seed": 1.5}, "seed: should be an integer"),
         ({"stream": 1}, "stream: should be true or false"),
         ({"metadata": {"a" * 65: ""}}, "metadata: should have keys of at most 64 characters"),
         ({"metadata": {"a": "b" * 513}}, "metadata: should have values of at most 512 characters"),
