@@ -65,6 +65,16 @@ class Problem:
     unexpected: bool = False
     """True for a defect of the gateway. Its traceback belongs in the log."""
 
+    @property
+    def placed_message(self) -> str:
+        """The message with the name of the field at fault, for shapes of errors that have no place for it.
+
+        Clients know a prompt that is too long by the beginning of the message.
+        """
+        if self.param is None or self.param in self.message or self.code == CONTEXT_EXCEEDED:
+            return self.message
+        return f"{self.param}: {self.message}"
+
 
 EncodeError: TypeAlias = Callable[[Problem], bytes]
 """Encoder of a problem in an API's shape. Returns the JSON body of a response."""

@@ -79,7 +79,7 @@ def _too_long(figures: Mapping[str, int]) -> str:
 def error_event(problem: Problem) -> AnthropicError:
     """Return the error for an adapted problem."""
     other: ErrorType = "api_error" if problem.status >= FIRST_SERVER_ERROR else "invalid_request_error"
-    error: ApiError = {"type": _TYPES.get(problem.status, other), "message": problem.message}
+    error: ApiError = {"type": _TYPES.get(problem.status, other), "message": problem.placed_message}
     if problem.code is not None:
         error["details"] = {"error_code": problem.code}
     return {"type": "error", "error": error, "request_id": current_request_id.get()}

@@ -14,5 +14,5 @@ class OllamaError(JsonObject):
 
 def encode_error(problem: Problem) -> bytes:
     """Return `{"error": message}`."""
-    failure: OllamaError = {"error": problem.message}
+    failure: OllamaError = {"error": problem.placed_message}
     return orjson.dumps(failure)

@@ -236,6 +236,15 @@ async def test_a_prompt_that_is_too_long_is_refused_in_anthropics_words() -> Non
     assert reply.json["error"]["message"] == "prompt is too long: 300 tokens > 255 maximum"
 
 
+async def test_a_refusal_of_the_engine_names_anthropics_field() -> None:
+    engine = engine_of()
+    engine.refusal = RequestError("it is no schema", code="invalid_grammar", param="grammar")
+    reply = await post(
+        app_of(engine), PATH, {**BODY, "output_config": {"format": {"type": "json_schema", "schema": {}}}}
+    )
+    assert reply.json["error"]["message"] == "output_config: it is no schema"
+
+
 @pytest.mark.parametrize(
     ("refusal", "status", "kind"),
     [

@@ -275,6 +275,13 @@ async def test_a_refusal_of_the_engine_is_a_status(refusal: EngineError, status:
     assert (reply.status, reply.json) == (status, {"error": str(refusal)})
 
 
+async def test_a_refusal_of_the_engine_names_ollamas_field() -> None:
+    engine = engine_of()
+    engine.refusal = RequestError("it is no schema", code="invalid_grammar", param="grammar")
+    reply = await post(app_of(engine), CHAT, {**ASKED, "format": {"type": "x"}})
+    assert reply.json == {"error": "format: it is no schema"}
+
+
 async def test_a_failure_in_a_stream_is_its_last_line() -> None:
     engine = engine_of(say_a)
     async with AsgiCall(app_of(engine), CHAT, orjson.dumps(ASKED)).running() as call:
