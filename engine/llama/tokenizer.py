@@ -3,7 +3,7 @@
 import ctypes
 import re
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import llama_cpp
 
@@ -25,6 +25,10 @@ _BARS = re.compile(r"<[|\uff5c]|.*[|\uff5c]>$", re.DOTALL)
 
 It makes some of them user-defined, so that they are shown: those of the turns of gpt-oss and the calls of Gemma 4.
 """
+
+_BRACKETED = re.compile("<[^<>]+>")
+MOST_NAMES = 2**9
+"""Most names of special tokens in a text for llama.cpp, whose time grows with their square: 15 s for 100,000."""
 
 
 class Tokenizer:
@@ -67,6 +71,7 @@ class Tokenizer:
         self.special_tokens = {self._name(token): token for token in self._having(_SPECIAL)}
         marks = [name for name in map(self._name, self._having(_USER_DEFINED)) if _BARS.match(name)]
         self._mark = re.compile(f"(?={'|'.join(map(re.escape, marks))})") if marks else None
+        self._cuts = {special: self._separators(special=special) for special in (False, True)}
         names = dict.fromkeys([*map(self._name, self._having(_PARSED)), *marks])
         self.control_names = tuple(name for name in names if name.strip())
 
@@ -99,8 +104,10 @@ class Tokenizer:
             begin: whether the model's beginning-of-sequence token is added, unless the text begins with its name.
         """
         if special:
-            return self._tokens(self._without_bos(text) if begin else text, special=True, begin=begin)
-        return self._enclosed(self._plain(text), begin=begin)
+            tokens = self._tokens(self._without_bos(text) if begin else text, special=True)
+        else:
+            tokens = self._plain(text)
+        return self._enclosed(tokens, begin=begin)
 
     def tokenize_parts(self, prompt: PromptText, *, begin: bool) -> list[int]:
         """Return the token ids of a text with plain parts. May take long.
@@ -151,14 +158,36 @@ class Tokenizer:
 
     def _enclosed(self, tokens: list[int], *, begin: bool) -> list[int]:
         """Return tokens of a text between those that the model adds to every text."""
-        added = self._tokens("", special=False, begin=True) if begin else []
+        added = self._tokens_at_once("", special=False, begin=True) if begin else []
         before = 1 if self._adds_bos else 0
         return [*added[:before], *tokens, *added[before:]]
 
     def _without_bos(self, text: str) -> str:
         return text.removeprefix(self.bos) if self._adds_bos else text
 
-    def _tokens(self, text: str, *, special: bool, begin: bool = False) -> list[int]:
+    def _separators(self, *, special: bool) -> frozenset[str]:
+        """Return names of special tokens after which a text may be cut without a change of its tokens.
+
+        In a vocabulary whose names have brackets only around the whole name, no other name can reach over the end of
+        one in brackets. Tokens that strip the spaces behind them are left out.
+        """
+        tokens = {
+            llama_cpp.llama_vocab_get_text(self.vocab, token).decode(errors="replace"): self._attributes[token]
+            for token in self._having(_SPECIAL | _PARSED)
+        }
+        bracketed = [name for name in tokens if "<" in name or ">" in name]
+        if not all(map(_BRACKETED.fullmatch, bracketed)):
+            return frozenset()
+        left_out = llama_cpp.LLAMA_TOKEN_ATTR_RSTRIP | (0 if special else _PARSED)
+        return frozenset(name for name in bracketed if not tokens[name] & left_out)
+
+    def _tokens(self, text: str, *, special: bool) -> list[int]:
+        names = (match for match in _BRACKETED.finditer(text) if match[0] in self._cuts[special])
+        cuts = [match.end() for match in islice(names, MOST_NAMES - 1, None, MOST_NAMES)]
+        parts = (text[start:end] for start, end in pairwise([0, *cuts, len(text)]))
+        return [token for part in parts for token in self._tokens_at_once(part, special=special)]
+
+    def _tokens_at_once(self, text: str, *, special: bool, begin: bool = False) -> list[int]:
         data = text.encode()
         count = len(data) + 16  # hardly ever more, so that a slow text is tokenised only once
         while True:

@@ -43,7 +43,13 @@ def renamed(name: str) -> str:
 
 
 def write_vocabulary(
-    path: Path, kind: str, name: str = "test", *, rename: bool = False, pairs: Sequence[str] = ()
+    path: Path,
+    kind: str,
+    name: str = "test",
+    *,
+    rename: bool = False,
+    pairs: Sequence[str] = (),
+    marks: Sequence[str] = (),
 ) -> Path:
     """Write a vocabulary.
 
@@ -53,10 +59,11 @@ def write_vocabulary(
         name: the model's name, from which llama.cpp derives attributes of its tokens.
         rename: give the tokens of turns, and the mark that looks like one, other names, as `renamed` returns them.
         pairs: further tokens of two characters.
+        marks: further user-defined tokens.
     """
     kinds = gguf.TokenType
     special = [(UNKNOWN, kinds.UNKNOWN), *((one, kinds.CONTROL) for one in CONTROL)]
-    special += [(one, kinds.USER_DEFINED) for one in MARKS]
+    special += [(one, kinds.USER_DEFINED) for one in (*MARKS, *marks)]
     parsed = {*TURNS, MARKS[0]}
     tokens = [(renamed(one) if rename and one in parsed else one, kind) for one, kind in special]
     writer = gguf.GGUFWriter(str(path), "llama")
