@@ -50,8 +50,11 @@ _LINES = re.compile(r"\n +\d+ \| ")
 """Beginning of the lines of a grammar that the compiler shows behind its message."""
 _POSITION = re.compile(r"\Aat \d+\(\d+\): ")
 """Line and column in a grammar, at the beginning of a message."""
-_OF_SCHEMA = "failed to compile JSON schema"
+_SELF_CONTAINED = ("failed to compile JSON schema", "invalid regex ")
+"""Beginnings of messages that need no lines of the grammar."""
 _TERSE = "\n<non-verbose/>"
+_DEAD_END = "NoExtension"
+"""Beginning of the compiler's names for a place where no token can follow."""
 
 
 class Tokenizer(Protocol):
@@ -185,7 +188,8 @@ def denied_tokens(matcher: LLMatcher, vocabulary: int) -> Mask:
     """
     allowed = matcher.compute_bitmask() if not matcher.is_error() else b""
     if matcher.is_error():
-        raise GrammarError(matcher.get_error().removesuffix(_TERSE))
+        reason = matcher.get_error().removesuffix(_TERSE)
+        raise GrammarError("no token can follow" if reason.startswith(_DEAD_END) else reason)
     denied: Mask = np.unpackbits(np.frombuffer(allowed, np.uint8), count=vocabulary, bitorder="little") == 0
     return denied
 
@@ -203,10 +207,10 @@ def _check_not_empty(denied: Mask, end_tokens: frozenset[int]) -> None:
 def _words_for(kind: GrammarKind, words: str) -> str:
     """Return the compiler's message without lines that the author of the grammar did not write, and positions in them.
 
-    Those of a grammar with JSON schemas may be the gateway's, and the message about a schema does not need them.
+    Those of a grammar with JSON schemas or regular expressions may be the gateway's.
     """
     first, *_ = _LINES.split(words, maxsplit=1)
-    if kind in (GrammarKind.JSON_SCHEMA, GrammarKind.REGEX) or _OF_SCHEMA in first:
+    if kind in (GrammarKind.JSON_SCHEMA, GrammarKind.REGEX) or any(part in first for part in _SELF_CONTAINED):
         return _POSITION.sub("", first, count=1)
     return "\n".join(line for line in words.splitlines() if not line.endswith(_OPTIONS))
 
