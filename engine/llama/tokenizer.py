@@ -2,13 +2,14 @@
 
 import ctypes
 import re
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice, pairwise
 
 import llama_cpp
 
 from engine.errors import RequestError
 from engine.prompt import PromptText
+from engine.sampling.native_calls import on_deep_stack
 
 _PIECE_BYTES = 64
 _USER_DEFINED: int = llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
@@ -29,6 +30,12 @@ It makes some of them user-defined, so that they are shown: those of the turns o
 _BRACKETED = re.compile("<[^<>]+>")
 MOST_NAMES = 2**9
 """Most names of special tokens in a text for llama.cpp, whose time grows with their square: 15 s for 100,000."""
+
+_SHALLOW = 2**12
+"""Characters that llama.cpp may tokenise on the stack of any thread."""
+_STACK_UNIT, _CHARACTERS_PER_UNIT = 2**21, 2**12
+"""Bytes of stack for so many characters. Where llama.cpp splits texts with `std::regex`, as for models of DeepSeek,
+Mistral and GPT-OSS, it recurses for each character of a long word: up to 336 bytes deeper."""
 
 
 class Tokenizer:
@@ -188,6 +195,12 @@ class Tokenizer:
         return [token for part in parts for token in self._tokens_at_once(part, special=special)]
 
     def _tokens_at_once(self, text: str, *, special: bool, begin: bool = False) -> list[int]:
+        if len(text) <= _SHALLOW:
+            return self._tokens_here(text, special=special, begin=begin)
+        work = partial(self._tokens_here, text, special=special, begin=begin)
+        return on_deep_stack(work, _STACK_UNIT * (len(text) // _CHARACTERS_PER_UNIT + 1))
+
+    def _tokens_here(self, text: str, *, special: bool, begin: bool) -> list[int]:
         data = text.encode()
         count = len(data) + 16  # hardly ever more, so that a slow text is tokenised only once
         while True:

@@ -10,15 +10,15 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 STACK = 256 * 2**20
-"""Bytes of the stack. Only pages that are used take memory. An overflow would end the process."""
+"""Bytes of a large stack. Only pages that are used take memory. An overflow would end the process."""
 _starting = threading.Lock()
 
 
-def on_deep_stack(work: Callable[[], T]) -> T:
+def on_deep_stack(work: Callable[[], T], stack: int = STACK) -> T:
     """Run work that recurses deeply in a thread of its own with a large stack. Return its result or raise its error."""
     with ThreadPoolExecutor(1) as executor:
         with _starting:
-            before = threading.stack_size(STACK)
+            before = threading.stack_size(stack)
             try:
                 future = executor.submit(work)
             finally:

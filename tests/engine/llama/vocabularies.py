@@ -50,6 +50,7 @@ def write_vocabulary(
     rename: bool = False,
     pairs: Sequence[str] = (),
     marks: Sequence[str] = (),
+    pre: str = "gpt-2",
 ) -> Path:
     """Write a vocabulary.
 
@@ -60,6 +61,7 @@ def write_vocabulary(
         rename: give the tokens of turns, and the mark that looks like one, other names, as `renamed` returns them.
         pairs: further tokens of two characters.
         marks: further user-defined tokens.
+        pre: the way in which `bpe` splits texts into words.
     """
     kinds = gguf.TokenType
     special = [(UNKNOWN, kinds.UNKNOWN), *((one, kinds.CONTROL) for one in CONTROL)]
@@ -68,7 +70,7 @@ def write_vocabulary(
     tokens = [(renamed(one) if rename and one in parsed else one, kind) for one, kind in special]
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_name(name)
-    _bpe(writer, tokens) if kind == "bpe" else _spm(writer, tokens, [*_PAIRS, *pairs])
+    _bpe(writer, tokens, pre) if kind == "bpe" else _spm(writer, tokens, [*_PAIRS, *pairs])
     writer.add_unk_token_id(0)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
@@ -90,7 +92,7 @@ def _spm(writer: gguf.GGUFWriter, tokens: list[tuple[str, gguf.TokenType]], pair
     writer.add_add_bos_token(True)
 
 
-def _bpe(writer: gguf.GGUFWriter, tokens: list[tuple[str, gguf.TokenType]]) -> None:
+def _bpe(writer: gguf.GGUFWriter, tokens: list[tuple[str, gguf.TokenType]], pre: str) -> None:
     # GPT-2 writes the bytes that are not printable as characters from U+0100 on.
     printable = [*range(ord("!"), 127), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -98,7 +100,7 @@ def _bpe(writer: gguf.GGUFWriter, tokens: list[tuple[str, gguf.TokenType]]) -> N
     tokens += [(chr(0x100 + at), gguf.TokenType.NORMAL) for at in range(len(others))]
     tokens += [(pair, gguf.TokenType.NORMAL) for pair in _PAIRS]
     writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
+    writer.add_tokenizer_pre(pre)
     writer.add_token_list([text for text, _ in tokens])
     writer.add_token_types([int(kind) for _, kind in tokens])
     writer.add_token_merges([" ".join(pair) for pair in _PAIRS])
