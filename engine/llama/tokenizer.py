@@ -27,7 +27,10 @@ _BARS = re.compile(r"<[|\uff5c]|.*[|\uff5c]>$", re.DOTALL)
 It makes some of them user-defined, so that they are shown: those of the turns of gpt-oss and the calls of Gemma 4.
 """
 
-_BRACKETED = re.compile("<[^<>]+>")
+_EDGES = r"<>\[\]\s\u2581"
+_EDGE = re.compile(f"[{_EDGES}]")
+_EDGED = re.compile(rf"<[^{_EDGES}]+>|\[[^{_EDGES}]+\]|[\s\u2581]+")
+"""Texts between brackets, and whole runs of white space, as SentencePiece writes it, too."""
 MOST_NAMES = 2**9
 """Most names of special tokens in a text for llama.cpp, whose time grows with their square: 15 s for 100,000."""
 
@@ -175,21 +178,22 @@ class Tokenizer:
     def _separators(self, *, special: bool) -> frozenset[str]:
         """Return names of special tokens after which a text may be cut without a change of its tokens.
 
-        In a vocabulary whose names have brackets only around the whole name, no other name can reach over the end of
-        one in brackets. Tokens that strip the spaces behind them are left out.
+        In a vocabulary whose names have brackets only around the whole name and white space only alone, no other name
+        can reach over the end of one in brackets, or of white space that is a name as a whole. Tokens that strip the
+        spaces behind them are left out.
         """
         tokens = {
             llama_cpp.llama_vocab_get_text(self.vocab, token).decode(errors="replace"): self._attributes[token]
             for token in self._having(_SPECIAL | _PARSED)
         }
-        bracketed = [name for name in tokens if "<" in name or ">" in name]
-        if not all(map(_BRACKETED.fullmatch, bracketed)):
+        edged = list(filter(_EDGE.search, tokens))
+        if not all(map(_EDGED.fullmatch, edged)):
             return frozenset()
         left_out = llama_cpp.LLAMA_TOKEN_ATTR_RSTRIP | (0 if special else _PARSED)
-        return frozenset(name for name in bracketed if not tokens[name] & left_out)
+        return frozenset(name for name in edged if not tokens[name] & left_out)
 
     def _tokens(self, text: str, *, special: bool) -> list[int]:
-        names = (match for match in _BRACKETED.finditer(text) if match[0] in self._cuts[special])
+        names = (match for match in _EDGED.finditer(text) if match[0] in self._cuts[special])
         cuts = [match.end() for match in islice(names, MOST_NAMES - 1, None, MOST_NAMES)]
         parts = (text[start:end] for start, end in pairwise([0, *cuts, len(text)]))
         return [token for part in parts for token in self._tokens_at_once(part, special=special)]

@@ -16,13 +16,15 @@ from tests.engine.llama.vocabularies import CONTROL, MARKS, UNKNOWN, opened, wri
 from tests.models import model_path
 from tests.repeat import TIMES
 
-WORDS = ["a", "the time", " ", "\n", " \n\t ", "<", ">", "<|im_", "é", "\u4e2d", "<x>"]
-TEXTS = st.lists(st.sampled_from([*WORDS, *CONTROL, UNKNOWN, *MARKS])).map("".join)
+WORDS = ["a", "the time", " ", "\n", " \n\t ", "<", ">", "<|im_", "é", "\u4e2d", "<x>", "[", "]", "\u2581"]
+OTHERS = ["[INST]", "\n\n\n", "\u2581\u2581", "xyz"]
+"""Further names, as the vocabularies of Mistral and Gemma have them."""
+TEXTS = st.lists(st.sampled_from([*WORDS, *CONTROL, UNKNOWN, *MARKS, *OTHERS])).map("".join)
 OVERLAPPING = "im_end|>_and_more"
 """A name that llama.cpp looks for before the shorter one of a control token, whose end it has."""
 
 
-@pytest.fixture(scope="module", params=["embedded", "tests", "spm", "phi-3", "bpe", "overlapping"])
+@pytest.fixture(scope="module", params=["embedded", "tests", "spm", "phi-3", "bpe", "others", "overlapping"])
 def vocabulary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tokenizer]:
     path = tmp_path_factory.mktemp("vocabularies") / "vocabulary.gguf"
     match request.param:
@@ -32,6 +34,8 @@ def vocabulary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
             path = Path(model_path())
         case "overlapping":
             write_vocabulary(path, "spm", marks=[OVERLAPPING])
+        case "others":
+            write_vocabulary(path, "spm", marks=OTHERS)
         case "phi-3":
             write_vocabulary(path, "spm", "phi-3")
         case kind:
@@ -58,7 +62,10 @@ def test_no_text_is_cut_inside_a_name_that_reaches_over_the_end_of_another(
     assert vocabulary.tokenize(text, special=True, begin=True) == whole
 
 
-@pytest.mark.parametrize(("kind", "name", "special"), [("bpe", CONTROL[3], True), ("spm", MARKS[1], False)])
+@pytest.mark.parametrize(
+    ("kind", "name", "special"),
+    [("bpe", CONTROL[3], True), ("spm", MARKS[1], False), ("spm", MARKS[2], True), ("spm", OTHERS[0], False)],
+)
 def test_llama_cpp_gets_few_names_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, name: str, special: bool
 ) -> None:
@@ -69,7 +76,7 @@ def test_llama_cpp_gets_few_names_at_once(
         counts.append(text.count(name.encode()))
         return int(real(vocab, text, *others))
 
-    with opened(write_vocabulary(tmp_path / "vocabulary.gguf", kind)) as vocabulary:
+    with opened(write_vocabulary(tmp_path / "vocabulary.gguf", kind, marks=OTHERS)) as vocabulary:
         monkeypatch.setattr(llama_cpp, "llama_tokenize", counting)
         tokens = vocabulary.tokenize(f"a{name}" * (3 * MOST_NAMES), special=special, begin=False)
     assert tokens.count(vocabulary.special_tokens[name]) == 3 * MOST_NAMES
