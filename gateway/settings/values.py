@@ -24,6 +24,10 @@ _UNITS = "KMGT"
 """Units of sizes, each 1024 of the one before."""
 _OF_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?(?<!\.gguf)", re.ASCII)
 """Path that may be meant as a model on the hub."""
+_OF_OLLAMA = re.compile(r"[\w.-]+:[\w.-]+", re.ASCII)
+"""Path that may be meant as a model of Ollama."""
+_HUB_FORM = "USER/REPO:QUANT"
+_AS_OF_HUB = f"a model of the Hugging Face hub is written {SCHEME}"
 
 
 def expanded(path: Path) -> Path:
@@ -82,13 +86,20 @@ def readable_model(place: Path | HubReference) -> Path | HubReference:
     if isinstance(place, HubReference):
         return place
     # Up to Python 3.13, the methods of a path raise errors where its folder cannot be read.
-    if _OF_HUB.fullmatch(str(place)) and not os.path.lexists(place):
-        raise ValueError(f"there is no such file; a model of the Hugging Face hub is written {SCHEME}{place}")
+    if (meant := _meant_model(str(place))) and not os.path.lexists(place):
+        raise ValueError(f"there is no such file; {_AS_OF_HUB}{meant}")
     if os.path.isdir(expanded(place)):  # noqa: PTH112
         raise ValueError("this is a folder; --models-dir serves the models in one")
     if place.parts[:1] in _URLS:
-        raise ValueError(f"a URL is no file; a model of the Hugging Face hub is written {SCHEME}USER/REPO:QUANT")
+        raise ValueError(f"a URL is no file; {_AS_OF_HUB}{_HUB_FORM}")
     return readable_gguf(place)
+
+
+def _meant_model(path: str) -> str:
+    """Return the name on the hub, or its form, if a path may be meant as a model of the hub or of Ollama."""
+    if _OF_HUB.fullmatch(path):
+        return path
+    return _HUB_FORM if _OF_OLLAMA.fullmatch(path) else ""
 
 
 ModelPlace: TypeAlias = Annotated[Path | HubReference, BeforeValidator(model_place), AfterValidator(readable_model)]

@@ -587,6 +587,11 @@ def test_a_missing_file_that_may_be_a_model_of_the_hub_is_named_as_such(place: s
     assert complaint("--model", place) == f"--model {place!r}: there is no such file; {named}"
 
 
+def test_a_missing_file_that_may_be_a_model_of_ollama_is_answered_with_the_form_of_the_hub() -> None:
+    named = "a model of the Hugging Face hub is written hf:USER/REPO:QUANT"
+    assert complaint("--model", "qwen3:0.6b") == f"--model 'qwen3:0.6b': there is no such file; {named}"
+
+
 def test_a_url_is_no_model() -> None:
     url = "https://huggingface.co/someone/model/resolve/main/model.gguf"
     reason = "a URL is no file; a model of the Hugging Face hub is written hf:USER/REPO:QUANT"
