@@ -28,6 +28,15 @@ _POOLINGS: dict[str, int] = {
 }
 _SOFTMAX_RANKERS = frozenset({"qwen3", "qwen3vl"})
 """Architectures whose scores llama.cpp already makes probabilities (`build_pooling` in llama-graph.cpp)."""
+_WRONG = frozenset({"chameleon", "cogvlm"})
+"""Architectures that llama.cpp computes right only if each token of a call has an output. It returns the logits of the
+first tokens for those asked for (CogVLM), or dies in a call without outputs (Chameleon)."""
+_RIGHT_ALONE = frozenset({"arwkv7", "plamo2", "rwkv6qwen2"})
+"""Architectures whose states llama.cpp stores in wrong places, and may die of it, if a call has several sequences. The
+embedder is not affected: with an output for each token, llama.cpp computes one sequence after the other."""
+_OWN_CELLS = frozenset({"deepseek4"})
+"""Architectures whose sequences have cells of their own in a unified cache, too. llama.cpp copies them only in the next
+call, by when the source may be empty."""
 
 
 def repacks(config: EngineConfig) -> bool:
@@ -39,8 +48,10 @@ def check_usable(handle: int, config: EngineConfig) -> None:
     """Check that the model is of a supported kind.
 
     Raises:
-        LoadError: it can neither generate text token by token nor compute embeddings, or it cannot rank as it should.
+        LoadError: it can neither generate text token by token nor compute embeddings, it cannot rank as it should, or
+            llama.cpp computes it wrongly.
     """
+    _check_computed_right(handle, config)
     if ranks(handle, config) and not _has_classifier(config.model):  # llama.cpp would score by anything
         raise LoadError(f"{config.model} cannot rank: it has no classifier")
     if llama_cpp.llama_model_has_encoder(handle) or not llama_cpp.llama_model_has_decoder(handle):
@@ -52,6 +63,19 @@ def check_usable(handle: int, config: EngineConfig) -> None:
     else:
         return
     raise LoadError(f"{config.model} can neither generate text token by token nor compute embeddings: it {kind}")
+
+
+def _check_computed_right(handle: int, config: EngineConfig) -> None:
+    name = architecture(handle)
+    if name in _WRONG:
+        raise LoadError(f"{config.model} cannot be served: llama.cpp computes {name} wrongly")
+    if name in _RIGHT_ALONE and config.slots > 1:
+        raise LoadError(
+            f"{config.model} cannot be served with --slots {config.slots}: llama.cpp computes several sequences of "
+            f"{name} wrongly: choose --slots 1"
+        )
+    if name in _OWN_CELLS and config.kv_unified:
+        raise LoadError(f"{config.model} cannot be served with --kv-unified: sequences of {name} share no cells")
 
 
 def generates(handle: int, config: EngineConfig) -> bool:

@@ -138,6 +138,12 @@ FAMILIES = (
     _family("rwkv-7", "rwkv7", _RWKV, memory=Memory.RECURRENT),
 )
 
+ALONE = (
+    _family("arwkv-7", "arwkv7", _RWKV, {"token_shift_count": 1}, memory=Memory.RECURRENT),
+    _family("plamo-2", "plamo2", _MAMBA, _EVERY_SECOND, {"ssm.group_count": 0}, memory=Memory.HYBRID),
+)
+"""Families of which llama.cpp computes several sequences wrongly."""
+
 _FIRST = {"gemma-3", "qwen-3-next"}
 """A family with windows, and one whose states are recurrent in some layers. The tests of the engine have attention."""
 

@@ -7,12 +7,12 @@ from pathlib import Path
 import gguf
 import numpy as np
 
-from tests.architectures.families import FAMILIES, Family, Value
+from tests.architectures.families import ALONE, FAMILIES, Family, Value
 from tests.architectures.tensors import expected_tensors
 from tests.architectures.weights import optional, random_weights
 from tests.random_model import write_vocabulary
 
-_BY_NAME = {family.name: family for family in FAMILIES}
+_BY_NAME = {family.name: family for family in (*FAMILIES, *ALONE)}
 _folder = tempfile.TemporaryDirectory(prefix="llama-gateway-")  # removed with the process
 
 

@@ -206,6 +206,31 @@ def with_metadata(monkeypatch: pytest.MonkeyPatch, ending: str, value: str) -> N
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("chameleon", "computes chameleon wrongly"),
+        ("cogvlm", "computes cogvlm wrongly"),
+        ("arwkv7", "choose --slots 1"),
+        ("plamo2", "choose --slots 1"),
+        ("rwkv6qwen2", "choose --slots 1"),
+    ],
+)
+def test_architectures_that_llama_cpp_computes_wrongly_are_refused(
+    monkeypatch: pytest.MonkeyPatch, calls: Calls, name: str, reason: str
+) -> None:
+    with_metadata(monkeypatch, "general.architecture", name)
+    with pytest.raises(LoadError, match=reason):
+        load(config(slots=2))
+    assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
+
+
+def test_an_architecture_without_shared_cells_has_no_unified_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_metadata(monkeypatch, "general.architecture", "deepseek4")
+    with pytest.raises(LoadError, match="share no cells"):
+        load(config(kv_unified=True))
+
+
 @pytest.mark.parametrize(("key", "value"), [(".attention.causal", "false"), (".pooling_type", "3")])
 def test_an_embedding_model_does_not_generate(monkeypatch: pytest.MonkeyPatch, key: str, value: str) -> None:
     with_metadata(monkeypatch, key, value)
