@@ -168,6 +168,8 @@ class ModelInfo:
     """True if the model scores the relevance of documents, and computes no embeddings."""
     rank_probabilities: bool = False
     """True if these scores are probabilities; otherwise they are logits."""
+    embeds: bool = True
+    """False if llama.cpp cannot compute embeddings with the architecture."""
     embedding_size: int = 0
     """Dimension of an embedding."""
     shifts: bool = False

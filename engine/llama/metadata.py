@@ -37,6 +37,8 @@ embedder is not affected: with an output for each token, llama.cpp computes one 
 _OWN_CELLS = frozenset({"deepseek4"})
 """Architectures whose sequences have cells of their own in a unified cache, too. llama.cpp copies them only in the next
 call, by when the source may be empty."""
+_NO_EMBEDDINGS = frozenset({"deepseek4", "qwen4exp"})
+"""Architectures with embeddings that are narrower than `llama_model_n_embd_out`: llama.cpp dies as it reads them."""
 
 
 def repacks(config: EngineConfig) -> bool:
@@ -76,6 +78,8 @@ def _check_computed_right(handle: int, config: EngineConfig) -> None:
         )
     if name in _OWN_CELLS and config.kv_unified:
         raise LoadError(f"{config.model} cannot be served with --kv-unified: sequences of {name} share no cells")
+    if name in _NO_EMBEDDINGS and not generates(handle, config):
+        raise LoadError(f"{config.model} cannot compute embeddings: llama.cpp cannot for {name}")
 
 
 def generates(handle: int, config: EngineConfig) -> bool:
@@ -169,6 +173,7 @@ def describe(handle: int, config: EngineConfig, plan: MemoryPlan, tokenizer: Tok
         generates=generates(handle, config),
         ranks=ranks(handle, config),
         rank_probabilities=architecture(handle) in _SOFTMAX_RANKERS,
+        embeds=architecture(handle) not in _NO_EMBEDDINGS,
         embedding_size=llama_cpp.llama_model_n_embd_out(handle),
         shifts=config.context_shift,
         infills=tokenizer.infills,

@@ -29,10 +29,16 @@ def admit_embedding(key: int, request: EmbeddingRequest, model: Model, limits: E
 
 
 def _check_task(request: EmbeddingRequest, model: Model) -> None:
-    if (request.ranking is not None) == model.info.ranks:
+    ranking = request.ranking is not None
+    if ranking and not model.info.ranks:
+        reason = "cannot rank documents"
+    elif not ranking and model.info.ranks:
+        reason = "ranks documents and computes no embeddings"
+    elif not ranking and not model.info.embeds:
+        reason = "cannot compute embeddings"
+    else:
         return
-    task = "ranks documents and computes no embeddings" if model.info.ranks else "cannot rank documents"
-    raise RequestError(f"this model {task}", param="model", code="unsupported_model")
+    raise RequestError(f"this model {reason}", param="model", code="unsupported_model")
 
 
 def _longest(truncation: int | None, longest: int) -> int:

@@ -84,6 +84,15 @@ _MLA: Parameters = {
     "attention.value_length_mla": 16,
     "rope.dimension_count": 8,
 }
+_SPARSE: Parameters = {
+    "leading_dense_block_count": 1,
+    "expert_gating_func": 2,
+    "attention.indexer.head_count": HEADS // 2,
+    "attention.indexer.key_length": 64,
+    "attention.indexer.top_k": 32,
+    "attention.indexer.block_size": 4,
+    "attention.indexer.local_blocks": 1,
+}
 _DELTA: Parameters = {
     "ssm.conv_kernel": 4,
     "ssm.inner_size": 64,
@@ -127,6 +136,7 @@ FAMILIES = (
     _family("gpt-oss", "gpt-oss", _WINDOW, _EXPERTS, memory=Memory.WINDOW),
     _family("qwen-3-moe", "qwen3moe", _EXPERTS),
     _family("deepseek-2", "deepseek2", _EXPERTS, _MLA),
+    _family("minimax-m3", "minimax-m3", _EXPERTS, _SPARSE),
     _family("qwen-3-next", "qwen3next", _EXPERTS, _DELTA, memory=Memory.HYBRID),
     _family("qwen-3.5", "qwen35", _DELTA, {"rope.dimension_sections": [8, 4, 4, 0]}, memory=Memory.HYBRID),
     _family("lfm-2", "lfm2", _EVERY_SECOND, {"shortconv.l_cache": 3}, memory=Memory.HYBRID),

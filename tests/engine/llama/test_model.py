@@ -231,6 +231,12 @@ def test_an_architecture_without_shared_cells_has_no_unified_cache(monkeypatch: 
         load(config(kv_unified=True))
 
 
+def test_an_embedding_model_of_an_architecture_without_embeddings_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_metadata(monkeypatch, "general.architecture", "deepseek4")
+    with pytest.raises(LoadError, match="cannot compute embeddings"):
+        load(config(pooling="mean"))
+
+
 @pytest.mark.parametrize(("key", "value"), [(".attention.causal", "false"), (".pooling_type", "3")])
 def test_an_embedding_model_does_not_generate(monkeypatch: pytest.MonkeyPatch, key: str, value: str) -> None:
     with_metadata(monkeypatch, key, value)

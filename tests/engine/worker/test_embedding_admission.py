@@ -1,5 +1,7 @@
 """Admission of embedding requests: texts and pairs by their length, and the task of the model."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine.core.embedding.step import EmbeddingLimits
@@ -167,4 +169,12 @@ def test_a_text_that_is_cut_is_not_tokenised_far_beyond_its_cut(ranking: Ranking
 def test_a_model_gets_inputs_of_its_task_only(model: FakeModel, one: EmbeddingInput, ranking: Ranking | None) -> None:
     with pytest.raises(RequestError) as raised:
         admitted(model, one, ranking)
+    assert (raised.value.param, raised.value.code) == ("model", "unsupported_model")
+
+
+def test_a_model_without_embeddings_refuses_texts() -> None:
+    model = FakeModel()
+    model.info = replace(model.info, embeds=False)
+    with pytest.raises(RequestError, match="cannot compute embeddings") as raised:
+        admitted(model, "a")
     assert (raised.value.param, raised.value.code) == ("model", "unsupported_model")
