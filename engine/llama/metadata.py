@@ -211,6 +211,12 @@ def head_sizes(handle: int) -> tuple[set[int], set[int]]:
     return keys, values
 
 
+def rotated_sizes(handle: int) -> set[int]:
+    """Return the sizes of the parts of keys that positions rotate, if the file has them; otherwise they rotate all."""
+    names = ("rope.dimension_count", "rope.dimension_count_swa")
+    return {int(found) for name in names if (found := _own_metadata(handle, name))}
+
+
 def architecture(handle: int) -> str:
     """Return llama.cpp's name of the architecture."""
     return _metadata(handle, "general.architecture") or ""

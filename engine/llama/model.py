@@ -108,7 +108,7 @@ class LlamaModel(Model):
             needs_flash = config.hardware.split_mode == "tensor"
             attention = choose_attention(needs_flash or config.flash_attention, max(keys))
             self.attention = on_devices(attention) if load.placement.offloads else attention
-            check_cell_types(config, keys, values, self.attention)
+            check_cell_types(config, keys, values, self.attention, metadata.rotated_sizes(handle))
             self.backend_sampling = choose_backend_sampling(config, load.placement)
             sampled = replace(config, backend_sampling=self.backend_sampling is not False)
             self.placement, self.weights = load.placement, _weights(handle, config, load, log)

@@ -40,7 +40,13 @@ CELL_TYPES: dict[KVType, CellType] = {
 }
 
 
-def check_cell_types(config: EngineConfig, keys: Collection[int], values: Collection[int], kind: Attention) -> None:
+def check_cell_types(
+    config: EngineConfig,
+    keys: Collection[int],
+    values: Collection[int],
+    kind: Attention,
+    rotated: Collection[int] = (),
+) -> None:
     """Check that a model can have cells as configured. llama.cpp would return no reason, or die.
 
     Args:
@@ -48,6 +54,7 @@ def check_cell_types(config: EngineConfig, keys: Collection[int], values: Collec
         keys: sizes of the keys in one head.
         values: sizes of the values in one head.
         kind: the attention implementation.
+        rotated: sizes of the parts of keys that positions rotate, if they do not rotate all.
 
     Raises:
         LoadError: it cannot.
@@ -60,12 +67,12 @@ def check_cell_types(config: EngineConfig, keys: Collection[int], values: Collec
                 f"has {min(wrong)}: choose f16 or bf16"
             )
     if config.context_shift:
-        _check_shift(config.kv_type_k, keys)
+        _check_shift(config.kv_type_k, keys, rotated)
     if not kind.flash and CELL_TYPES[config.kv_type_v].block > 1:
         raise LoadError(f"--kv-type-v {config.kv_type_v} needs flash attention: choose --flash-attention on")
 
 
-def _check_shift(name: KVType, keys: Collection[int]) -> None:
+def _check_shift(name: KVType, keys: Collection[int], rotated: Collection[int]) -> None:
     """Check that llama.cpp can move keys to other positions. It dies of others at the first shift.
 
     Raises:
@@ -77,6 +84,11 @@ def _check_shift(name: KVType, keys: Collection[int]) -> None:
         raise LoadError(
             f"--context-shift with --kv-type-k {name} needs keys of a multiple of {_TURN} numbers in each head, and "
             f"this model has {min(wrong)}: choose f16"
+        )
+    if CELL_TYPES[name].block > 1 and (parts := set(rotated) - set(keys)):
+        raise LoadError(
+            f"--context-shift with --kv-type-k {name} needs keys that positions rotate as a whole, and this model "
+            f"rotates {min(parts)} numbers of {max(keys)}: choose f16"
         )
 
 

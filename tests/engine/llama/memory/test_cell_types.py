@@ -63,6 +63,15 @@ def test_only_some_keys_can_be_shifted(name: KVType) -> None:
     check_cell_types(config("f16", name, context_shift=True), {96}, {96}, AUTO)
 
 
+@pytest.mark.parametrize("name", QUANTISED)
+def test_quantised_keys_are_shifted_only_as_a_whole(name: KVType) -> None:
+    check_cell_types(config(name, name, context_shift=True), {64, 128}, {64}, AUTO, {64, 128})
+    check_cell_types(config("f16", name, context_shift=True), {128}, {64}, AUTO, {64})
+    check_cell_types(config(name, name), {128}, {64}, AUTO, {64})
+    with pytest.raises(LoadError, match=f"^--context-shift with --kv-type-k {name} .* rotates 64 numbers of 128"):
+        check_cell_types(config(name, name, context_shift=True), {128}, {64}, AUTO, {64})
+
+
 @pytest.mark.parametrize(("keys", "values"), [("q8_0", "q8_0"), ("q4_0", "q4_0"), ("f32", "bf16"), ("f16", "f16")])
 def test_cuda_reads_the_pairs_that_it_was_built_for(keys: KVType, values: KVType) -> None:
     check_cuda(config(keys, values), AUTO, BUILD)
@@ -157,6 +166,11 @@ def test_llama_cpp_shifts_every_type_that_is_allowed(models: Callable[[str, int]
     probe(models("plain", 64), keys, "f16", flash=None, shift=True)
 
 
+def test_a_model_that_rotates_parts_of_its_keys_is_recognised(models: Callable[[str, int], Path]) -> None:
+    with pytest.raises(LoadError, match=r"^--context-shift with --kv-type-k q8_0 .* rotates 8 numbers of 64"):
+        probe(models("deepseek-2", 56), "q8_0", "f16", flash=None, shift=True)
+
+
 def test_latent_attention_needs_one_type(models: Callable[[str, int], Path]) -> None:
     with pytest.raises(LoadError, match=r"does not support different K \(q8_0\) and V \(f16\)"):
         probe(models("deepseek-2", 56), "q8_0", "f16", flash=None)
@@ -196,3 +210,13 @@ def test_llama_cpp_itself_dies_of_other_shifts(
 ) -> None:
     """This is why the types of shifted keys are checked here."""
     assert without_the_check(str(models("plain", 32)), keys, "shift").returncode == -end
+
+
+@thorough
+def test_llama_cpp_itself_dies_of_a_shift_of_parts_of_keys(tmp_path: Path) -> None:
+    """This is why the rotated parts of keys are checked here."""
+    plain = next(family for family in FAMILIES if family.name == "plain")
+    sizes: Parameters = {"attention.key_length": 64, "attention.value_length": 64, "rope.dimension_count": 32}
+    path = tmp_path / "partial.gguf"
+    write_family(Family("partial", "stablelm", {**plain.parameters, **sizes}), path)
+    assert without_the_check(str(path), "q8_0", "shift").returncode == -signal.SIGABRT
