@@ -1,6 +1,7 @@
 """Decodes token bytes to text that can be sent: whole characters, and no part of a stop string."""
 
 import codecs
+from bisect import bisect_right
 from collections.abc import Iterable
 
 
@@ -21,6 +22,7 @@ class TextAssembler:
         self._unfinished = False
         self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
         self._stop = tuple(stop)
+        self._sorted = sorted(self._stop)
         self._held = ""
         self.shown = 0
         self.begin = 0
@@ -95,11 +97,13 @@ class TextAssembler:
         return min(found, key=lambda one: one[0], default=None)
 
     def _possible_stop(self, text: str) -> int:
-        """Return the length of the longest end of `text` that begins a stop string."""
-        longest = 0
-        for stop in self._stop:
-            for length in range(min(len(stop) - 1, len(text)), longest, -1):
-                if text.endswith(stop[:length]):
-                    longest = length
-                    break
-        return longest
+        """Return the length of the longest end of `text` that begins a stop string.
+
+        Each text that begins none is one character less to hold back, so that the work grows only with the text.
+        """
+        return next((len(text) - at for at in range(len(text)) if self._begins_stop(text[at:])), 0)
+
+    def _begins_stop(self, text: str) -> bool:
+        """Return whether a stop string begins with a text and goes on. When sorted, those that do follow the text."""
+        at = bisect_right(self._sorted, text)
+        return at < len(self._sorted) and self._sorted[at].startswith(text)

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.core.output.text import TextAssembler
+from tests.engine.work import Work, assert_same, work_of
 
 
 def assemble(data: bytes, cuts: list[int], stop: tuple[str, ...]) -> tuple[list[str], TextAssembler]:
@@ -74,6 +75,23 @@ def test_the_longest_possible_stop_is_held_back() -> None:
     assembler = TextAssembler(["aab", "ax"])
     assert [assembler.push(piece) for piece in (b"ca", b"a", b"a", b"b")] == ["c", "", "a", ""]
     assert assembler.stopped == "aab"
+
+
+@given(texts, stops)
+def test_as_little_is_held_back_as_possible(text: str, stop: tuple[str, ...]) -> None:
+    assembler = TextAssembler(stop)
+    shown = assembler.push(text.encode(), may_stop=False)
+    begins = (at for at in range(len(text)) if any(s != text[at:] and s.startswith(text[at:]) for s in stop))
+    assert shown == text[: next(begins, len(text))]
+
+
+def test_a_long_text_held_back_adds_no_work_to_a_token() -> None:
+    def work(held: int) -> Work:
+        assembler = TextAssembler(["b" * 10_000] * 10 + ["a" * 10_000])
+        assembler.push(b"a" * held)
+        return work_of(lambda: assembler.push(b"a"))
+
+    assert_same(work(10), work(1000))
 
 
 @pytest.mark.parametrize("stop", [("a1", "z2"), ("z2", "a1")])
