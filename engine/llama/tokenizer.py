@@ -8,6 +8,7 @@ from itertools import islice, pairwise
 import llama_cpp
 
 from engine.errors import RequestError
+from engine.llama.alphabet import Alphabet
 from engine.prompt import PromptText
 from engine.sampling.native_calls import on_deep_stack
 
@@ -82,6 +83,7 @@ class Tokenizer:
         marks = [name for name in map(self._name, self._having(_USER_DEFINED)) if _BARS.match(name)]
         self._mark = re.compile(f"(?={'|'.join(map(re.escape, marks))})") if marks else None
         self._cuts = {special: self._separators(special=special) for special in (False, True)}
+        self._alphabet = Alphabet.of(vocab)
         names = dict.fromkeys([*map(self._name, self._having(_PARSED)), *marks])
         self.control_names = tuple(name for name in names if name.strip())
 
@@ -112,6 +114,9 @@ class Tokenizer:
             text: the text.
             special: whether the names of control tokens in it become these tokens.
             begin: whether the model's beginning-of-sequence token is added, unless the text begins with its name.
+
+        Raises:
+            RequestError: the model has no token for a character.
         """
         if special:
             tokens = self._tokens(self._without_bos(text) if begin else text, special=True)
@@ -128,6 +133,9 @@ class Tokenizer:
         Args:
             prompt: the text. Names of control tokens become these tokens, except where it is plain.
             begin: as in `tokenize`.
+
+        Raises:
+            RequestError: as in `tokenize`.
         """
         (head, _), *parts = prompt.parts()
         tokens = self._tokens(self._without_bos(head) if begin else head, special=True)
@@ -193,6 +201,8 @@ class Tokenizer:
         return frozenset(name for name in edged if not tokens[name] & left_out)
 
     def _tokens(self, text: str, *, special: bool) -> list[int]:
+        if self._alphabet:
+            self._alphabet.check(text, special=special)
         names = (match for match in _EDGED.finditer(text) if match[0] in self._cuts[special])
         cuts = [match.end() for match in islice(names, MOST_NAMES - 1, None, MOST_NAMES)]
         parts = (text[start:end] for start, end in pairwise([0, *cuts, len(text)]))
@@ -220,7 +230,7 @@ class Tokenizer:
         Names of control tokens in the texts are plain text.
 
         Raises:
-            RequestError: the model has no tokens for it.
+            RequestError: the model has no tokens for it, or none for a character.
         """
         if not self.infills:
             raise RequestError("this model cannot fill in: it has no tokens for it", param="suffix", code="unsupported")

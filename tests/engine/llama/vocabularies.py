@@ -51,6 +51,7 @@ def write_vocabulary(
     pairs: Sequence[str] = (),
     marks: Sequence[str] = (),
     pre: str = "gpt-2",
+    byte_fallback: bool = True,
 ) -> Path:
     """Write a vocabulary.
 
@@ -62,6 +63,7 @@ def write_vocabulary(
         pairs: further tokens of two characters.
         marks: further user-defined tokens.
         pre: the way in which `bpe` splits texts into words.
+        byte_fallback: whether `spm` has tokens of single bytes.
     """
     kinds = gguf.TokenType
     special = [(UNKNOWN, kinds.UNKNOWN), *((one, kinds.CONTROL) for one in CONTROL)]
@@ -70,6 +72,8 @@ def write_vocabulary(
     tokens = [(renamed(one) if rename and one in parsed else one, kind) for one, kind in special]
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_name(name)
+    if kind == "spm" and byte_fallback:
+        tokens += [(f"<0x{byte:02X}>", kinds.BYTE) for byte in range(256)]
     _bpe(writer, tokens, pre) if kind == "bpe" else _spm(writer, tokens, [*_PAIRS, *pairs])
     writer.add_unk_token_id(0)
     writer.add_bos_token_id(1)
@@ -82,7 +86,6 @@ def write_vocabulary(
 
 def _spm(writer: gguf.GGUFWriter, tokens: list[tuple[str, gguf.TokenType]], pairs: Sequence[str]) -> None:
     kinds = gguf.TokenType
-    tokens += [(f"<0x{byte:02X}>", kinds.BYTE) for byte in range(256)]
     tokens += [(piece, kinds.NORMAL) for piece in [_SPACE, *_LETTERS, *pairs]]
     tokens += [(_SPACE + piece, kinds.NORMAL) for piece in [*_LETTERS, *pairs]]
     writer.add_tokenizer_model("llama")

@@ -1,0 +1,44 @@
+"""Where a vocabulary has no tokens of single bytes, a text with other characters than its own is refused."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.engine.llama.vocabularies import TURNS, write_vocabulary
+
+TOKENIZE = """
+import sys
+from pathlib import Path
+from engine.errors import RequestError
+from tests.engine.llama.vocabularies import opened
+
+with opened(Path(sys.argv[1])) as vocabulary:
+    try:
+        print(len(vocabulary.tokenize(sys.argv[2], special=sys.argv[3] == "special", begin=False)))
+    except RequestError as error:
+        print(error.message)
+"""
+MARK = "\u4e2d\n"
+REFUSED = "the vocabulary of this model has no token for the character {!r}"
+
+
+@pytest.mark.parametrize(
+    ("text", "special", "answer"),
+    [
+        ("a b", True, "2"),
+        ("", True, "0"),
+        (f"{TURNS[0]}{MARK}", True, "2"),
+        (MARK, False, "1"),
+        (f"a{MARK}\n", False, REFUSED.format("\n")),
+        ("a \u00e9", True, REFUSED.format("\u00e9")),
+    ],
+)
+def test_a_text_with_a_character_that_has_no_token_is_refused(
+    tmp_path: Path, text: str, special: bool, answer: str
+) -> None:
+    path = write_vocabulary(tmp_path / "vocabulary.gguf", "spm", marks=[MARK], byte_fallback=False)
+    command = [sys.executable, "-c", TOKENIZE, str(path), text, "special" if special else "plain"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout.strip()) == (0, answer), done.stderr[-1000:]
