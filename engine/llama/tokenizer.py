@@ -2,6 +2,7 @@
 
 import ctypes
 import re
+from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
 from itertools import islice, pairwise
 
@@ -30,8 +31,8 @@ It makes some of them user-defined, so that they are shown: those of the turns o
 
 _EDGES = r"<>\[\]\s\u2581"
 _EDGE = re.compile(f"[{_EDGES}]")
-_EDGED = re.compile(rf"<[^{_EDGES}]+>|\[[^{_EDGES}]+\]|[\s\u2581]+")
-"""Texts between brackets, and whole runs of white space, as SentencePiece writes it, too."""
+_FORMS = (rf"<[^{_EDGES}]+>", rf"\[[^{_EDGES}]+\]", r"[\s\u2581]+")
+"""Patterns of texts between brackets, and of whole runs of white space, as SentencePiece writes it, too."""
 MOST_NAMES = 2**9
 """Most names of special tokens in a text for llama.cpp, whose time grows with their square: 15 s for 100,000."""
 
@@ -82,7 +83,8 @@ class Tokenizer:
         self.special_tokens = {self._name(token): token for token in self._having(_SPECIAL)}
         marks = [name for name in map(self._name, self._having(_USER_DEFINED)) if _BARS.match(name)]
         self._mark = re.compile(f"(?={'|'.join(map(re.escape, marks))})") if marks else None
-        self._cuts = {special: self._separators(special=special) for special in (False, True)}
+        self._separators = {special: self._find_separators(special=special) for special in (False, True)}
+        self._finders = {special: _finder(names) for special, names in self._separators.items()}
         self._alphabet = Alphabet.of(vocab)
         names = dict.fromkeys([*map(self._name, self._having(_PARSED)), *marks])
         self.control_names = tuple(name for name in names if name.strip())
@@ -183,7 +185,7 @@ class Tokenizer:
     def _without_bos(self, text: str) -> str:
         return text.removeprefix(self.bos) if self._adds_bos else text
 
-    def _separators(self, *, special: bool) -> frozenset[str]:
+    def _find_separators(self, *, special: bool) -> frozenset[str]:
         """Return names of special tokens after which a text may be cut without a change of its tokens.
 
         In a vocabulary whose names have brackets only around the whole name and white space only alone, no other name
@@ -195,7 +197,7 @@ class Tokenizer:
             for token in self._having(_SPECIAL | _PARSED)
         }
         edged = list(filter(_EDGE.search, tokens))
-        if not all(map(_EDGED.fullmatch, edged)):
+        if not all(map(re.compile("|".join(_FORMS)).fullmatch, edged)):
             return frozenset()
         left_out = llama_cpp.LLAMA_TOKEN_ATTR_RSTRIP | (0 if special else _PARSED)
         return frozenset(name for name in edged if not tokens[name] & left_out)
@@ -203,10 +205,15 @@ class Tokenizer:
     def _tokens(self, text: str, *, special: bool) -> list[int]:
         if self._alphabet:
             self._alphabet.check(text, special=special)
-        names = (match for match in _EDGED.finditer(text) if match[0] in self._cuts[special])
-        cuts = [match.end() for match in islice(names, MOST_NAMES - 1, None, MOST_NAMES)]
+        cuts = self._cuts(text, special=special) if len(text) > MOST_NAMES else ()
         parts = (text[start:end] for start, end in pairwise([0, *cuts, len(text)]))
         return [token for part in parts for token in self._tokens_at_once(part, special=special)]
+
+    def _cuts(self, text: str, *, special: bool) -> Iterator[int]:
+        """Return the ends of some names of special tokens, with at most `MOST_NAMES` names between two of them."""
+        separators, finder = self._separators[special], self._finders[special]
+        names = (match for match in finder.finditer(text) if match[0] in separators) if finder else iter(())
+        return (match.end() for match in islice(names, MOST_NAMES - 1, None, MOST_NAMES))
 
     def _tokens_at_once(self, text: str, *, special: bool, begin: bool = False) -> list[int]:
         if len(text) <= _SHALLOW:
@@ -275,3 +282,9 @@ class Tokenizer:
             if given >= 0:
                 return buffer.raw[:given]
             size = -given
+
+
+def _finder(names: Iterable[str]) -> re.Pattern[str] | None:
+    """Return a pattern that finds names like these; None without any."""
+    forms = [form for form in _FORMS if any(map(re.compile(form).fullmatch, names))]
+    return re.compile("|".join(forms)) if forms else None
