@@ -408,7 +408,7 @@ def test_the_import_rules_reject_forbidden_modules() -> None:
     assert not any(covers(rule, "anyio") for rule in rule_for("engine.core.scheduler"))
     assert not any(covers(rule, "engine.core.scheduler") for rule in rule_for("gateway.app"))
     assert not any(covers(rule, "engine") for rule in rule_for("engine.worker.worker"))
-    assert not any(covers(rule, "engine.llama.tokenizer") for rule in rule_for("engine.sampling.grammar"))
+    assert not any(covers(rule, "engine.llama.vocabulary.tokenizer") for rule in rule_for("engine.sampling.grammar"))
     assert not any(covers(rule, "hypercorn") for rule in rule_for("gateway.server.server"))
     assert not any(covers(rule, "hypercorn") for rule in rule_for("gateway.program"))
     assert not any(covers(rule, "gateway.apis.openai.usage") for rule in rule_for("gateway.apis.generate.answer"))

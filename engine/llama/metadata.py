@@ -13,7 +13,7 @@ from engine.llama.cpu.properties import gains_by_repacking
 from engine.llama.hardware import rope
 from engine.llama.hardware.model_file import read_model_file
 from engine.llama.memory.plan import MemoryPlan
-from engine.llama.tokenizer import Tokenizer
+from engine.llama.vocabulary.tokenizer import Tokenizer
 
 _DESCRIPTION_BYTES = 256
 _VALUE_BYTES = 256

@@ -31,7 +31,7 @@ from engine.llama.memory.generating import check_generating
 from engine.llama.memory.parameters import largest_step
 from engine.llama.memory.plan import MemoryPlan, Room, cells_per_weight_pass, find_rooms, plan_memory
 from engine.llama.memory.simulation import Simulation
-from engine.llama.tokenizer import Tokenizer
+from engine.llama.vocabulary.tokenizer import Tokenizer
 from engine.prompt import PromptText
 from engine.request import Grammar, Sampling
 from engine.sampling.dry import DryTemplates

@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import llama_cpp
 
-from engine.llama.tokenizer import Tokenizer
+from engine.llama.vocabulary.tokenizer import Tokenizer
 from engine.prompt import PromptText
 
 _PLACE = re.compile(r"(\{query\}|\{document\})")

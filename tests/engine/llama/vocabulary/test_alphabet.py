@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.llama.vocabularies import TURNS, write_vocabulary
+from tests.engine.llama.vocabulary.vocabularies import TURNS, write_vocabulary
 
 TOKENIZE = """
 import sys
 from pathlib import Path
 from engine.errors import RequestError
-from tests.engine.llama.vocabularies import opened
+from tests.engine.llama.vocabulary.vocabularies import opened
 
 with opened(Path(sys.argv[1])) as vocabulary:
     try:

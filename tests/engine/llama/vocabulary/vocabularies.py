@@ -7,7 +7,7 @@ from pathlib import Path
 import gguf
 import llama_cpp
 
-from engine.llama.tokenizer import Tokenizer
+from engine.llama.vocabulary.tokenizer import Tokenizer
 
 CONTROL = ["<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|user|>", "<|endoftext|>"]
 """Control tokens of every vocabulary here. The first two begin and end a sequence."""

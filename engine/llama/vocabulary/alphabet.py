@@ -7,13 +7,12 @@ from typing import Self
 import llama_cpp
 
 from engine.errors import RequestError
+from engine.llama.vocabulary.attributes import PARSED, USER_DEFINED
 
 _SPACE = "\u2581"
 """A space, as SentencePiece writes it."""
 _ASCII = 128
 _BYTES = 256
-_PARSED: int = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
-_SPECIAL: int = _PARSED | llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
 
 
 class Alphabet:
@@ -23,7 +22,7 @@ class Alphabet:
         """Take the texts of all tokens, each with its attributes."""
         self._tokens = tokens.keys()
         self._names = {
-            special: _names(tokens, _SPECIAL if special else _SPECIAL ^ _PARSED) for special in (False, True)
+            special: _names(tokens, PARSED | USER_DEFINED if special else USER_DEFINED) for special in (False, True)
         }
 
     @classmethod

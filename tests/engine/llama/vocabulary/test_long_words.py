@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.llama.vocabularies import write_vocabulary
+from tests.engine.llama.vocabulary.vocabularies import write_vocabulary
 
 TOKENIZE = """
 import sys
 from pathlib import Path
-from tests.engine.llama.vocabularies import opened
+from tests.engine.llama.vocabulary.vocabularies import opened
 
 with opened(Path(sys.argv[1])) as vocabulary:
     print(len(vocabulary.tokenize(sys.argv[2] * 60_000, special=True, begin=False)))

@@ -2,23 +2,20 @@
 
 import ctypes
 import re
-from collections.abc import Iterable, Iterator
 from functools import cached_property, partial
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import llama_cpp
 
 from engine.errors import RequestError
-from engine.llama.alphabet import Alphabet
+from engine.llama.vocabulary.alphabet import Alphabet
+from engine.llama.vocabulary.attributes import PARSED, USER_DEFINED
+from engine.llama.vocabulary.name_cuts import NameCuts
 from engine.prompt import PromptText
 from engine.sampling.native_calls import on_deep_stack
 
 _PIECE_BYTES = 64
-_USER_DEFINED: int = llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
-_SPECIAL: int = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | _USER_DEFINED
-_PARSED: int = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
-"""Attributes of the tokens that a text becomes only if llama.cpp is asked to parse their names."""
-
+_SPECIAL: int = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | USER_DEFINED
 _FILL_NAMES = ("prefix", "suffix", "middle", "repository", "file")
 _SPACES = " \t\n\v\f\r"
 """The characters that llama.cpp strips beside a token with such an attribute."""
@@ -28,13 +25,6 @@ _BARS = re.compile(r"<[|\uff5c]|.*[|\uff5c]>$", re.DOTALL)
 
 It makes some of them user-defined, so that they are shown: those of the turns of gpt-oss and the calls of Gemma 4.
 """
-
-_EDGES = r"<>\[\]\s\u2581"
-_EDGE = re.compile(f"[{_EDGES}]")
-_FORMS = (rf"<[^{_EDGES}]+>", rf"\[[^{_EDGES}]+\]", r"[\s\u2581]+")
-"""Patterns of texts between brackets, and of whole runs of white space, as SentencePiece writes it, too."""
-MOST_NAMES = 2**9
-"""Most names of special tokens in a text for llama.cpp, whose time grows with their square: 15 s for 100,000."""
 
 _SHALLOW = 2**12
 """Characters that llama.cpp may tokenise on the stack of any thread."""
@@ -81,12 +71,11 @@ class Tokenizer:
         self.infills = min(self._gap) >= 0
         self._attributes: list[int] = [llama_cpp.llama_vocab_get_attr(vocab, token) for token in range(self.size)]
         self.special_tokens = {self._name(token): token for token in self._having(_SPECIAL)}
-        marks = [name for name in map(self._name, self._having(_USER_DEFINED)) if _BARS.match(name)]
+        marks = [name for name in map(self._name, self._having(USER_DEFINED)) if _BARS.match(name)]
         self._mark = re.compile(f"(?={'|'.join(map(re.escape, marks))})") if marks else None
-        self._separators = {special: self._find_separators(special=special) for special in (False, True)}
-        self._finders = {special: _finder(names) for special, names in self._separators.items()}
+        self._cuts = NameCuts({self._text(token): self._attributes[token] for token in self._having(_SPECIAL | PARSED)})
         self._alphabet = Alphabet.of(vocab)
-        names = dict.fromkeys([*map(self._name, self._having(_PARSED)), *marks])
+        names = dict.fromkeys([*map(self._name, self._having(PARSED)), *marks])
         self.control_names = tuple(name for name in names if name.strip())
 
     @property
@@ -185,35 +174,11 @@ class Tokenizer:
     def _without_bos(self, text: str) -> str:
         return text.removeprefix(self.bos) if self._adds_bos else text
 
-    def _find_separators(self, *, special: bool) -> frozenset[str]:
-        """Return names of special tokens after which a text may be cut without a change of its tokens.
-
-        In a vocabulary whose names have brackets only around the whole name and white space only alone, no other name
-        can reach over the end of one in brackets, or of white space that is a name as a whole. Tokens that strip the
-        spaces behind them are left out.
-        """
-        tokens = {
-            llama_cpp.llama_vocab_get_text(self.vocab, token).decode(errors="replace"): self._attributes[token]
-            for token in self._having(_SPECIAL | _PARSED)
-        }
-        edged = list(filter(_EDGE.search, tokens))
-        if not all(map(re.compile("|".join(_FORMS)).fullmatch, edged)):
-            return frozenset()
-        left_out = llama_cpp.LLAMA_TOKEN_ATTR_RSTRIP | (0 if special else _PARSED)
-        return frozenset(name for name in edged if not tokens[name] & left_out)
-
     def _tokens(self, text: str, *, special: bool) -> list[int]:
         if self._alphabet:
             self._alphabet.check(text, special=special)
-        cuts = self._cuts(text, special=special) if len(text) > MOST_NAMES else ()
-        parts = (text[start:end] for start, end in pairwise([0, *cuts, len(text)]))
+        parts = self._cuts.parts(text, special=special)
         return [token for part in parts for token in self._tokens_at_once(part, special=special)]
-
-    def _cuts(self, text: str, *, special: bool) -> Iterator[int]:
-        """Return the ends of some names of special tokens, with at most `MOST_NAMES` names between two of them."""
-        separators, finder = self._separators[special], self._finders[special]
-        names = (match for match in finder.finditer(text) if match[0] in separators) if finder else iter(())
-        return (match.end() for match in islice(names, MOST_NAMES - 1, None, MOST_NAMES))
 
     def _tokens_at_once(self, text: str, *, special: bool, begin: bool = False) -> list[int]:
         if len(text) <= _SHALLOW:
@@ -263,13 +228,18 @@ class Tokenizer:
 
     def _steers(self, token: int) -> bool:
         attributes = self._attributes[token]
-        if attributes & llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED:
+        if attributes & USER_DEFINED:
             piece = self.piece(token, special=True)
             return piece.startswith(b"<") and piece.endswith(b">")
         return bool(attributes & llama_cpp.LLAMA_TOKEN_ATTR_CONTROL)
 
     def _having(self, attributes: int) -> list[int]:
         return [token for token, its in enumerate(self._attributes) if its & attributes]
+
+    def _text(self, token: int) -> str:
+        """Return the text of a token as the vocabulary has it."""
+        text: bytes = llama_cpp.llama_vocab_get_text(self.vocab, token)
+        return text.decode(errors="replace")
 
     def _name(self, token: int) -> str:
         return self.piece(token, special=True).decode(errors="replace") if token >= 0 else ""
@@ -282,9 +252,3 @@ class Tokenizer:
             if given >= 0:
                 return buffer.raw[:given]
             size = -given
-
-
-def _finder(names: Iterable[str]) -> re.Pattern[str] | None:
-    """Return a pattern that finds names like these; None without any."""
-    forms = [form for form in _FORMS if any(map(re.compile(form).fullmatch, names))]
-    return re.compile("|".join(forms)) if forms else None

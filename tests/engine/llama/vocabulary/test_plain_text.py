@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import embedded_model
-from engine.llama.tokenizer import Tokenizer
+from engine.llama.vocabulary.tokenizer import Tokenizer
 from engine.prompt import PromptText, all_plain
-from tests.engine.llama.vocabularies import CONTROL, MARKS, TURNS, UNKNOWN, opened, renamed, write_vocabulary
+from tests.engine.llama.vocabulary.vocabularies import CONTROL, MARKS, TURNS, UNKNOWN, opened, renamed, write_vocabulary
 from tests.models import model_path
 from tests.repeat import TIMES
 

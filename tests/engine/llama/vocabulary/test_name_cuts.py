@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import embedded_model
-from engine.llama import tokenizer
-from engine.llama.tokenizer import MOST_NAMES, Tokenizer
-from tests.engine.llama.vocabularies import CONTROL, MARKS, UNKNOWN, opened, write_vocabulary
+from engine.llama.vocabulary import name_cuts
+from engine.llama.vocabulary.name_cuts import MOST_NAMES
+from engine.llama.vocabulary.tokenizer import Tokenizer
+from tests.engine.llama.vocabulary.vocabularies import CONTROL, MARKS, UNKNOWN, opened, write_vocabulary
 from tests.models import model_path
 from tests.repeat import TIMES
 
@@ -49,7 +50,7 @@ def vocabulary(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 def test_a_text_that_is_cut_has_the_same_tokens(vocabulary: Tokenizer, text: str, special: bool, begin: bool) -> None:
     whole = vocabulary.tokenize(text, special=special, begin=begin)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokenizer, "MOST_NAMES", 1)
+        patch.setattr(name_cuts, "MOST_NAMES", 1)
         assert vocabulary.tokenize(text, special=special, begin=begin) == whole
 
 
@@ -58,7 +59,7 @@ def test_no_text_is_cut_inside_a_name_that_reaches_over_the_end_of_another(
 ) -> None:
     text = f"<|im_end|><|{OVERLAPPING} a"
     whole = vocabulary.tokenize(text, special=True, begin=True)
-    monkeypatch.setattr(tokenizer, "MOST_NAMES", 1)
+    monkeypatch.setattr(name_cuts, "MOST_NAMES", 1)
     assert vocabulary.tokenize(text, special=True, begin=True) == whole
 
 
