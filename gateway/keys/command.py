@@ -74,6 +74,8 @@ class KeyCommand:
 
     async def _add(self) -> None:
         await self._store.create()  # only here: elsewhere, a store that does not exist is a mistyped one
+        if self._given.usage_store == self._given.store:
+            await self._create_usage()  # for a server that runs, and whose file this one replaces
         secret = new_secret()
         key = self._given.edit(Key(id=new_id(), name=""))
         await self._store.add(key, hash_of(secret))
@@ -111,6 +113,13 @@ class KeyCommand:
             _print_json([table.usage_object(usage, names) for usage in chosen])
         else:
             _print(table.usage_table(chosen, names))
+
+    async def _create_usage(self) -> None:
+        store = usage_store(self._given.usage_store)
+        try:
+            await store.create()
+        finally:
+            await store.close()
 
     async def _sums(self) -> list[KeyUsage]:
         store = usage_store(self._given.usage_store)

@@ -2,10 +2,12 @@
 
 import math
 import re
+import secrets
 import time
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import orjson
@@ -18,11 +20,9 @@ from gateway.keys.sql_store import SqlKeyStore
 from gateway.keys.store import StoredKey
 from gateway.program import main
 from gateway.storage.sqlite import SQLiteDatabase
+from gateway.usage.row import UsageRow
+from gateway.usage.store import usage_store
 from tests.program import ROOT
-
-USAGE = """CREATE TABLE usage (key_id TEXT, model TEXT, day TEXT, at DOUBLE PRECISION, requests BIGINT,
-    prompt_tokens BIGINT, cached_tokens BIGINT, completion_tokens BIGINT)"""
-
 
 Row = tuple[str | float, ...]
 
@@ -206,17 +206,25 @@ def test_keys_that_no_server_has_used_have_no_usage(terminal: Terminal) -> None:
     terminal.run("add", "--name", "bob")  # the new table disturbs no other command
 
 
+def test_a_server_that_runs_stores_its_usage_in_a_new_file_in_place_of_its_own(terminal: Terminal) -> None:
+    terminal.run("add", "--name", "alice")
+    anyio.run(partial(_write_usage, creates=False), terminal.path, [("k", "tiny", "2026-01-30", 1.0, 1, 10, 4, 5)])
+    assert [usage["key_id"] for usage in terminal.json("usage", "--since", "1970-01-01")] == ["k"]
+
+
 def _at(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
-async def _write_usage(path: Path, rows: list[Row]) -> None:
-    database = SQLiteDatabase(path)
-    await database.create([USAGE])
-    await database.write(
-        lambda execute: [execute("INSERT INTO usage VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row) for row in rows]
+async def _write_usage(path: Path, rows: list[Row], *, creates: bool = True) -> None:
+    columns = ("key_id", "model", "day", "at", "requests", "prompt_tokens", "cached_tokens", "completion_tokens")
+    store = usage_store(str(path))
+    if creates:
+        await store.create()
+    await store.add(
+        [UsageRow(id=secrets.token_hex(8), **cast("Any", dict(zip(columns, row, strict=True)))) for row in rows]
     )
-    await database.close()
+    await store.close()
 
 
 # Arguments
