@@ -75,7 +75,7 @@ class KeyCommand:
     async def _add(self) -> None:
         await self._store.create()  # only here: elsewhere, a store that does not exist is a mistyped one
         if self._given.usage_store == self._given.store:
-            await self._create_usage()  # for a server that runs, and whose file this one replaces
+            await self._create_usage()  # for `keys usage`, and for a running server whose file this one replaces
         secret = new_secret()
         key = self._given.edit(Key(id=new_id(), name=""))
         await self._store.add(key, hash_of(secret))
@@ -124,8 +124,6 @@ class KeyCommand:
     async def _sums(self) -> list[KeyUsage]:
         store = usage_store(self._given.usage_store)
         try:
-            if self._given.usage_store == self._given.store:
-                await store.create()  # no server may have used the keys yet
             return await store.usage_by_key(self._given.since, self._given.until)
         finally:
             await store.close()
