@@ -75,6 +75,7 @@ class Pulls:
         self._make = make
         self._downloads = Downloads(self._pull)
         self._served: dict[str, HubReference] = {}
+        self._deleted: set[str] = set()  # names of models whose engines and files are still there
         self._locks = WeakValueDictionary[str, anyio.Lock]()
 
     @asynccontextmanager
@@ -104,6 +105,7 @@ class Pulls:
         """
         tasks = self._downloads.tasks
         reference = self._served.pop(model.name)
+        self._deleted.add(model.name)
         self._models.leave(model.name)
         removed = anyio.Event()
         tasks.start_soon(self._remove, model.name, reference, removed)
@@ -139,11 +141,13 @@ class Pulls:
         served = self._settings.joining(name, file)
         self._models.join(self._make(served, await self._host.join(served), reference.names))
         self._served[name] = reference
+        self._deleted.discard(name)
 
     async def _remove(self, name: str, reference: HubReference, removed: anyio.Event) -> None:
         async with self._lock(reference):
             try:
-                if name not in self._served:  # it may have been pulled again
+                if name in self._deleted:  # it may have been pulled again, or removed by an earlier deletion
+                    self._deleted.remove(name)
                     await self._host.leave(name)
                     freed = await to_thread.run_sync(self._pulled.remove, reference)
                     logger.info("model deleted", extra={"model": name, "freed": freed})

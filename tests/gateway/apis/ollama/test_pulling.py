@@ -1,17 +1,21 @@
 """Pulls and deletions by Ollama's API, on fake engines and a fake hub."""
 
 import logging
+from collections.abc import Collection
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 import orjson
 import pytest
 
 from engine import EngineMetrics
 from gateway.hub.errors import MISSING, HubError
-from gateway.hub.pulled import LIST, LOCKS
+from gateway.hub.pulled import LIST, LOCKS, PulledModels
+from gateway.hub.reference import HubReference
 from gateway.keys.key import Key, KeyLimits
 from gateway.keys.ring import KeyRing
 from gateway.keys.secret import hash_of
@@ -242,6 +246,34 @@ async def test_requests_that_wait_outlive_the_deletion_of_their_model(tmp_path: 
         while not waiting.complete:
             await anyio.lowlevel.checkpoint()
         assert waiting.status == 200
+
+
+async def test_a_model_deleted_twice_during_a_pull_is_removed_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, listing, go_on = PulledModels.add, anyio.Event(), Event()
+
+    def add_late(self: PulledModels, reference: HubReference, before: Collection[str]) -> None:
+        anyio.from_thread.run_sync(listing.set)
+        assert go_on.wait(20)
+        add(self, reference, before)
+
+    async with pulling(tmp_path) as gateway:
+        await pulled(gateway)
+        monkeypatch.setattr(PulledModels, "add", add_late)
+        gateway.hub.go = anyio.Event()
+        async with anyio.create_task_group() as tasks:
+            again = pull_call(gateway)
+            tasks.start_soon(again.run)
+            await again.sent(2)
+            assert (await delete(gateway)).status == 200  # removes the files after the pull
+            gateway.hub.go.set()
+            await listing.wait()  # the model is served again, and the pull has not ended
+            assert (await delete(gateway)).status == 200
+            go_on.set()
+        await pulled(gateway)
+        assert (await delete(gateway)).status == 200
+        assert (await names(gateway), found(tmp_path, "*")) == (["tiny:latest"], [])
 
 
 async def test_files_that_were_there_before_or_that_others_use_stay(tmp_path: Path) -> None:
