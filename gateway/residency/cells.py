@@ -30,7 +30,9 @@ def cell_bytes(header: Mapping[str, Value], key_type: str, value_type: str) -> C
     heads = _kept_heads(header)
     sizes = zip(_head_sizes(header, "key"), _head_sizes(header, "value"), strict=False)
     bits = (key * _BITS[key_type] + value * _BITS[value_type] for key, value in sizes)
-    token = sum(count * each for count, each in zip(heads, bits, strict=False)) / 8
+    attention = sum(count * each for count, each in zip(heads, bits, strict=False))
+    keys, values = _indexer_numbers(header)
+    token = (attention + keys * _BITS[key_type] + values * _BITS[value_type]) / 8
     states = heads.count(0) or len(heads)  # layers with both have no others beside them
     return CellBytes(int(token), states * _state_numbers(header) * _STATE_NUMBER)
 
@@ -55,6 +57,18 @@ def _head_sizes(header: Mapping[str, Value], part: str) -> list[int]:
     if not isinstance(windows, tuple):
         return [size] * layers
     return [in_window if window else size for window in windows[:layers]]
+
+
+def _indexer_numbers(header: Mapping[str, Value]) -> tuple[int, int]:
+    """Return how many numbers of a token the indexer of sparse attention keeps as keys and as values, in all layers.
+
+    It has one head. With latent attention it has no values; otherwise the leading dense layers have no indexer.
+    """
+    size, layers = number(header, "attention.indexer.key_length"), layers_of(header)
+    if not size or number(header, "attention.key_length_mla"):
+        return size * layers, 0
+    dense = number(header, "leading_dense_block_count")
+    return size * (layers - dense), sum(_head_sizes(header, "value")[dense:])
 
 
 def _state_numbers(header: Mapping[str, Value]) -> int:

@@ -48,5 +48,22 @@ def test_layers_may_use_the_cells_of_others_and_have_windows_with_smaller_heads(
     assert cell_bytes(header, "f16", "f16") == CellBytes(2 * 2 * (3 * 2 * 16 + 2 * 32), 0)
 
 
+def test_an_indexer_of_latent_attention_keeps_keys_in_all_layers() -> None:
+    """The shape is that of DeepSeek V3.2, with fewer layers."""
+    shape: dict[str, Value] = {
+        "block_count": 4,
+        "leading_dense_block_count": 3,
+        "attention.head_count": 128,
+        "attention.head_count_kv": 1,
+        "attention.key_length": 576,
+        "attention.value_length": 512,
+        "attention.key_length_mla": 192,
+        "attention.value_length_mla": 128,
+        "attention.indexer.key_length": 128,
+    }
+    header: dict[str, Value] = {"general.architecture": "a", **{f"a.{key}": value for key, value in shape.items()}}
+    assert cell_bytes(header, "f16", "f16") == CellBytes(4 * (576 + 128) * 2, 0)
+
+
 def test_a_header_that_says_nothing_gives_nothing() -> None:
     assert cell_bytes({}, "f16", "f16") == CellBytes(0, 0)
