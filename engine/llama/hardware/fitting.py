@@ -75,8 +75,11 @@ def _cell_bytes(file: ModelFile, layer: int) -> int:
         return 0
     kv_heads = file.number("attention.head_count_kv", layer, default=heads)
     even = file.number("embedding_length") // heads
-    sizes = (file.number(f"attention.{name}") or even for name in ("key_length", "value_length"))
-    return kv_heads * sum(sizes) * _F16
+    keys, values = (file.number(f"attention.{name}") or even for name in ("key_length", "value_length"))
+    indexer = file.number("attention.indexer.key_length")  # of sparse attention, with one head
+    if indexer and not file.number("attention.key_length_mla"):
+        indexer += values
+    return (kv_heads * (keys + values) + indexer) * _F16
 
 
 def _state_bytes(file: ModelFile) -> int:

@@ -8,7 +8,7 @@ import pytest
 from engine.config import EngineConfig
 from engine.llama.context import LlamaContext
 from engine.llama.hardware.fitting import layer_bytes
-from engine.llama.hardware.model_file import read_model_file
+from engine.llama.hardware.model_file import ModelFile, read_model_file
 from engine.llama.model import LlamaModel
 from tests.architectures.families import FAMILIES, quick_for_some
 from tests.architectures.models import family_model
@@ -41,3 +41,17 @@ def test_the_estimate_is_never_too_small_and_at_most_twice_as_large(
     estimate, real = (total - weights) / 2**20, allocated(family, caplog)
     assert real > 0
     assert real - _ROUNDING <= estimate <= 2 * real + _ROUNDING
+
+
+def test_an_indexer_of_latent_attention_has_keys_only() -> None:
+    """The shape is that of DeepSeek V3.2."""
+    numbers = {
+        "attention.head_count": [128],
+        "attention.head_count_kv": [1],
+        "attention.key_length": [576],
+        "attention.value_length": [512],
+        "attention.key_length_mla": [192],
+        "attention.indexer.key_length": [128],
+    }
+    [layer] = layer_bytes(ModelFile({"blk.0.attn_norm.weight": 0}, numbers), SLOTS, CONTEXT)
+    assert layer.dense == SLOTS * CONTEXT * (576 + 512 + 128) * 2
