@@ -256,9 +256,12 @@ def test_past_requests_leave_no_work_or_memory_behind() -> None:
 
     steps.serve(1_000)  # tables of the engine and of Python have grown to their size
     early = work()
-    kept = blocks()
-    steps.serve(6_000 * TIMES)  # so many that some tens of blocks, which Python's own tables may take, are no leak
-    assert blocks() - kept < 60 * TIMES, "one of a hundred requests left something"
+    left = []
+    for _ in range(3):  # a leak is in each; what else grows in the process, such as tables of Python, is not
+        kept = blocks()
+        steps.serve(2_000 * TIMES)
+        left.append(blocks() - kept)
+    assert min(left) < 20 * TIMES, "one of a hundred requests left something"
     assert_same(early, work())
 
 
