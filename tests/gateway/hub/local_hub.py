@@ -50,10 +50,10 @@ class LocalHub(ThreadingHTTPServer):
         """Method, path and range of all requests."""
 
     def listing(self) -> bytes:
-        files = [self.told(name) for name in self.files]
+        files = [self.entry(name) for name in self.files]
         return orjson.dumps({"id": REPOSITORY, "sha": self.commit, "siblings": files})
 
-    def told(self, name: str) -> dict[str, Any]:
+    def entry(self, name: str) -> dict[str, Any]:
         content = self.files[name]
         return {
             "rfilename": name,

@@ -63,13 +63,13 @@ def test_list_shows_complete_and_other_models(cache: HubCache, capsys: pytest.Ca
         [f"hf:{REPOSITORY}:Q4_K_M", "1.28", "MB"],
         ["hf:other/one", "0.02", "GB"],
     ]
-    told = orjson.loads(ended(capsys, "list", "--json")[1])
-    assert [(model["model"], model["bytes"], model["complete"]) for model in told] == [
+    listed = orjson.loads(ended(capsys, "list", "--json")[1])
+    assert [(model["model"], model["bytes"], model["complete"]) for model in listed] == [
         (f"hf:{REPOSITORY}:Q8_0", 12_000, True),
         (f"hf:{REPOSITORY}:Q4_K_M", 1_280_000, True),
         ("hf:other/one", 20_000_000, False),
     ]
-    assert Path(told[0]["path"]).name == "big-Q8_0-00001-of-00002.gguf"
+    assert Path(listed[0]["path"]).name == "big-Q8_0-00001-of-00002.gguf"
 
 
 @pytest.mark.usefixtures("pulled")
@@ -116,7 +116,7 @@ def test_a_file_that_may_not_be_removed_is_one_line_and_3(
 
 
 def test_a_content_with_two_names_stays_until_both_are_removed(hub: LocalHub, cache: HubCache) -> None:
-    digest = hub.told("some-Q4_K_M.gguf")["lfs"]["sha256"]
+    digest = hub.entry("some-Q4_K_M.gguf")["lfs"]["sha256"]
     cache.blob(REPOSITORY, digest).parent.mkdir(parents=True)
     cache.blob(REPOSITORY, digest).write_bytes(b"x")
     for name in ("one.gguf", "two.gguf"):
@@ -132,7 +132,7 @@ def test_a_content_that_repositories_share_stays(
 ) -> None:
     shared = tmp_path / "shared"
     shared.write_bytes(bytes(10_000))
-    digest = hub.told("some-Q4_K_M.gguf")["lfs"]["sha256"]
+    digest = hub.entry("some-Q4_K_M.gguf")["lfs"]["sha256"]
     cache.blob(REPOSITORY, digest).parent.mkdir(parents=True)
     cache.blob(REPOSITORY, digest).symlink_to(shared)
     cache.link(REPOSITORY, COMMIT, "some-Q4_K_M.gguf", digest)

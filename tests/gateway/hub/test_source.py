@@ -63,7 +63,7 @@ def test_a_cut_connection_is_resumed_where_it_ended(hub: LocalHub, source: HubSo
 
 
 def test_a_download_continues_after_its_process_ended(hub: LocalHub, source: HubSource, cache: HubCache) -> None:
-    blob = cache.blob(REPOSITORY, str(hub.told(NAME)["lfs"]["sha256"]))
+    blob = cache.blob(REPOSITORY, str(hub.entry(NAME)["lfs"]["sha256"]))
     blob.parent.mkdir(parents=True)
     blob.with_name(f"{blob.name}.incomplete").write_bytes(hub.files[NAME][:777_777])
     path, shares = fetched(source)
@@ -74,7 +74,7 @@ def test_a_download_continues_after_its_process_ended(hub: LocalHub, source: Hub
 
 
 def test_bytes_that_are_reported_outlive_the_process(hub: LocalHub, source: HubSource, cache: HubCache) -> None:
-    blob = cache.blob(REPOSITORY, str(hub.told(NAME)["lfs"]["sha256"]))
+    blob = cache.blob(REPOSITORY, str(hub.entry(NAME)["lfs"]["sha256"]))
     partial = blob.with_name(f"{blob.name}.incomplete")
     reported: list[tuple[int, int]] = []
 
@@ -127,8 +127,8 @@ def test_an_endless_answer_does_not_fill_the_disk(hub: LocalHub, source: HubSour
 def test_what_would_leave_the_folder_of_the_repository_is_refused(
     hub: LocalHub, source: HubSource, cache: HubCache, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, Any]
 ) -> None:
-    told = hub.told(NAME) | wrong
-    monkeypatch.setattr(hub, "told", lambda _name: told)
+    entry = hub.entry(NAME) | wrong
+    monkeypatch.setattr(hub, "entry", lambda _name: entry)
     assert failure(source).endswith(f"{hub.endpoint} does not speak the hub's protocol: check HF_ENDPOINT")
     assert not cache.root.exists()
 
@@ -141,7 +141,7 @@ def test_a_commit_that_is_none_is_refused(hub: LocalHub, source: HubSource, cach
 
 
 def test_bytes_that_are_wrong_before_a_cut_are_found(hub: LocalHub, source: HubSource, cache: HubCache) -> None:
-    blob = cache.blob(REPOSITORY, str(hub.told(NAME)["lfs"]["sha256"]))
+    blob = cache.blob(REPOSITORY, str(hub.entry(NAME)["lfs"]["sha256"]))
     blob.parent.mkdir(parents=True)
     blob.with_name(f"{blob.name}.incomplete").write_bytes(bytes(1000))
     assert "is damaged" in failure(source)
@@ -151,10 +151,10 @@ def test_bytes_that_are_wrong_before_a_cut_are_found(hub: LocalHub, source: HubS
 def test_a_small_file_outside_the_large_file_storage_is_checked_too(
     hub: LocalHub, source: HubSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = hub.told(NAME)
-    monkeypatch.setattr(hub, "told", lambda _name: {**told, "lfs": None})
+    entry = hub.entry(NAME)
+    monkeypatch.setattr(hub, "entry", lambda _name: {**entry, "lfs": None})
     path, _ = fetched(source)
-    assert path.resolve().name == told["blobId"]
+    assert path.resolve().name == entry["blobId"]
 
 
 def test_a_hub_out_of_order_is_asked_again_after_longer_and_longer_pauses(hub: LocalHub, tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_model_that_is_not_there_is_one_line_without_a_hub(cache: HubCache) ->
 
 def test_an_unfinished_download_is_not_served(hub: LocalHub, source: HubSource, cache: HubCache) -> None:
     hub.files = {f"big-Q8_0-0000{part}-of-00002.gguf": b"x" * part for part in (1, 2)}
-    first = hub.told("big-Q8_0-00001-of-00002.gguf")["lfs"]["sha256"]
+    first = hub.entry("big-Q8_0-00001-of-00002.gguf")["lfs"]["sha256"]
     cache.blob(REPOSITORY, first).parent.mkdir(parents=True)
     cache.blob(REPOSITORY, first).write_bytes(b"x")
     cache.link(REPOSITORY, COMMIT, "big-Q8_0-00001-of-00002.gguf", first)
