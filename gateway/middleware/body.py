@@ -101,7 +101,7 @@ async def _grow(body: Body, size: int, limits: RequestLimits, client: Patience, 
     with anyio.CancelScope() as until_disconnect:
         if arrivals is not None:
             arrivals.on_disconnect(lambda _message: until_disconnect.cancel())
-        with anyio.move_on_after(limits.body_timeout):
+        with anyio.move_on_after(limits.memory_timeout):
             await body.grow(size)
             client.extend(anyio.current_time() - begun)
             return True

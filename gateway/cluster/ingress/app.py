@@ -61,7 +61,11 @@ def create_ingress(
     )
     scoped = RequestScope(
         Ingress(replicas, forwarder, placer, Exposition([log.responses])),
-        RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
+        RequestLimits(
+            body=settings.body_limit,
+            memory_timeout=0,  # Ray reads on while a body waits, without a limit
+            request_timeout=settings.request_timeout,
+        ),
         conventions_for=conventions_for(apis),
         authenticate=authenticate,
         partition_cache=settings.partition_cache,

@@ -240,7 +240,7 @@ async def test_a_large_request_waits_for_memory_and_a_small_one_does_not() -> No
 
 async def test_a_wait_for_memory_is_a_503_and_no_408() -> None:
     app = Holding()
-    async with serving(limited(app, BodyBudget(limit=LARGE), body_timeout=0.1), ServerLimits(linger=0.05)) as site:
+    async with serving(limited(app, BodyBudget(limit=LARGE), memory_timeout=0.1), ServerLimits(linger=0.05)) as site:
         first = site.client()
         await first.send(large())
         await app.entered.wait()
@@ -255,7 +255,7 @@ async def test_a_wait_for_memory_is_a_503_and_no_408() -> None:
 @ON_VIRTUAL_CLOCK
 async def test_the_wait_for_memory_does_not_count_as_the_clients_time() -> None:
     """The last byte comes when the body's time has passed, most of it in the queue."""
-    limits = RequestLimits(body_timeout=60)
+    limits = RequestLimits(body_timeout=60, memory_timeout=60)
     budget = BodyBudget(limit=LARGE)
     holder, waiting = Body(budget), Body(budget)
     await holder.grow(FREE + LARGE)

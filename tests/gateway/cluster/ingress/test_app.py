@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import anyio
@@ -19,6 +20,7 @@ from gateway.cluster.ingress.placing import Anywhere
 from gateway.cluster.ingress.reading import PromptReader
 from gateway.cluster.ingress.replicas import ReplicaLostError
 from gateway.cluster.request import Messages
+from gateway.middleware.body_budget import FREE
 from tests.backends import ON_ASYNCIO
 from tests.gateway.asgi import AsgiCall
 from tests.gateway.cluster.ingress.fakes import Answer, FakeForwarded, FakeReplicas, answering, body, failing, head
@@ -131,6 +133,26 @@ async def test_a_replay_with_another_kind_of_response_ends_with_an_error() -> No
 async def test_half_an_answer_that_is_no_stream_is_cut() -> None:
     with pytest.raises(Exception, match="died"):
         await replayed(failing(head(), body(b"{", more=True), error=LOST))
+
+
+async def test_a_large_body_does_not_wait_for_memory_while_ray_reads_on() -> None:
+    app, read = ingress("--body-budget", "1", small=FakeReplicas([])), anyio.Event()
+
+    async def half() -> AsyncIterator[bytes]:
+        yield b" " * (FREE + 1)
+        read.set()
+        await anyio.sleep_forever()
+
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(partial(client.post, CHAT, content=half()))
+                await read.wait()
+                response = await client.post(CHAT, content=b" " * (FREE + 1))
+                tasks.cancel_scope.cancel()
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "body_budget_exhausted")
+    assert response.headers["connection"] == "close"
 
 
 async def test_a_client_that_leaves_ends_the_request() -> None:
