@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from starlette.types import Receive, Scope, Send
 
-from engine.errors import EngineFault
+from engine.errors import EngineError, EngineFault
 from gateway.cluster.ingress.log import IngressLog
 from gateway.cluster.ingress.names import requested_model
 from gateway.cluster.ingress.placing import Placer
@@ -84,7 +84,10 @@ class Forwarder:
                 logger.warning("a replica of %s is lost: %s", model, lost, extra={"replayed": again})
                 if again:
                     continue
-                await self._fail(caller, reply)
+                died = EngineFault("The replica that ran this request has died.", code="engine_died")
+                await self._fail(caller, reply, died)
+            except EngineError as fault:  # it waited for another replica, in a stream that has begun
+                await self._fail(caller, reply, fault)
             return
 
     async def _forward(
@@ -108,8 +111,8 @@ class Forwarder:
                     for message in messages:
                         await reply.send(message)
 
-    async def _fail(self, caller: Caller, reply: ReplayableReply) -> None:
-        fault = EngineFault("The replica that ran this request has died.", code="engine_died")
+    async def _fail(self, caller: Caller, reply: ReplayableReply, fault: EngineError) -> None:
+        """End a response with a failure. It is raised if there is no place for it."""
         if not reply.begun:
             raise fault
         problem = caller.conventions.adapt(errors.report(fault))

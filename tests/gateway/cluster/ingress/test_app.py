@@ -130,6 +130,13 @@ async def test_a_replay_with_another_kind_of_response_ends_with_an_error() -> No
     assert b'"code":"engine_died"' in response.content
 
 
+async def test_a_stream_with_pings_alone_ends_with_an_error_if_no_other_replica_takes_it() -> None:
+    lost = failing(head(EVENTS), body(b": keep-alive\n\n", more=True), error=LOST)
+    response, _ = await replayed(lost, failing(error=Unavailable("No replica.", code="no_replica")))
+    ping, end = response.content.removesuffix(b"\n\n").split(b"\n\n")
+    assert (ping, orjson.loads(end.removeprefix(b"data: "))["error"]["code"]) == (b": keep-alive", "no_replica")
+
+
 async def test_half_an_answer_that_is_no_stream_is_cut() -> None:
     with pytest.raises(Exception, match="died"):
         await replayed(failing(head(), body(b"{", more=True), error=LOST))
