@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias
 
+import anyio
 from starlette.types import Receive, Scope, Send
 
 from engine.errors import EngineError, EngineFault
@@ -17,6 +18,7 @@ from gateway.cluster.ingress.waiting import WaitingRoom
 from gateway.cluster.request import ForwardedRequest, forwarded
 from gateway.middleware import errors
 from gateway.middleware.caller import Caller, caller_of
+from gateway.middleware.streams.sse import FINAL_EVENT_TIMEOUT
 from gateway.routing.blocks import Blocks
 
 logger = logging.getLogger(__name__)
@@ -75,6 +77,20 @@ class Forwarder:
         request = forwarded(scope, body, caller.request_id)
         blocks = await self._placer.blocks(model, scope, body)
         reply = ReplayableReply(send, caller)
+        try:
+            await self._run(caller, model, request, reply, blocks)
+        except EngineError as fault:
+            if not await self._end(caller, reply, fault):
+                raise
+        except anyio.get_cancelled_exc_class():
+            if (error := caller.closed().error) is not None:
+                with anyio.move_on_after(FINAL_EVENT_TIMEOUT, shield=True):
+                    await self._end(caller, reply, error)
+            raise
+
+    async def _run(
+        self, caller: Caller, model: str, request: ForwardedRequest, reply: ReplayableReply, blocks: Blocks
+    ) -> None:
         tried: set[str] = set()
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -82,13 +98,10 @@ class Forwarder:
             except (ReplicaLostError, ConflictError) as lost:
                 again = attempt < ATTEMPTS and not reply.shown
                 logger.warning("a replica of %s is lost: %s", model, lost, extra={"replayed": again})
-                if again:
-                    continue
-                died = EngineFault("The replica that ran this request has died.", code="engine_died")
-                await self._fail(caller, reply, died)
-            except EngineError as fault:  # it waited for another replica, in a stream that has begun
-                await self._fail(caller, reply, fault)
-            return
+                if not again:
+                    raise EngineFault("The replica that ran this request has died.", code="engine_died") from lost
+            else:
+                return
 
     async def _forward(
         self,
@@ -111,14 +124,13 @@ class Forwarder:
                     for message in messages:
                         await reply.send(message)
 
-    async def _fail(self, caller: Caller, reply: ReplayableReply, fault: EngineError) -> None:
-        """End a response with a failure. It is raised if there is no place for it."""
+    async def _end(self, caller: Caller, reply: ReplayableReply, error: Exception) -> bool:
+        """End a response that has begun with an error event. Returns False if it has no place for one."""
         if not reply.begun:
-            raise fault
-        problem = caller.conventions.adapt(errors.report(fault))
+            return False
+        problem = caller.conventions.adapt(errors.report(error))
         caller.exchange.error = problem.code or ""
-        if not await reply.fail(problem):
-            raise fault
+        return await reply.fail(problem)
 
 
 def _places(replicas: Replicas, each: int) -> int:

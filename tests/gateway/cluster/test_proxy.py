@@ -76,10 +76,13 @@ async def test_a_lifespan_has_no_response() -> None:
     async def app(_scope: Scope, _receive: Receive, _send: Send) -> None:
         """End without a message."""
 
-    async def unused(*_message: Message) -> Message:
+    async def receive() -> Message:
         raise AssertionError
 
-    await LostRequests(app)({"type": "lifespan"}, unused, unused)
+    async def send(_message: Message) -> None:
+        raise AssertionError
+
+    await LostRequests(app)({"type": "lifespan"}, receive, send)
 
 
 async def test_a_scope_without_headers_is_passed_through() -> None:

@@ -137,6 +137,18 @@ async def test_a_stream_with_pings_alone_ends_with_an_error_if_no_other_replica_
     assert (ping, orjson.loads(end.removeprefix(b"data: "))["error"]["code"]) == (b": keep-alive", "no_replica")
 
 
+async def test_a_stream_whose_deadline_passes_ends_with_an_error() -> None:
+    async def endless(_request: Any) -> AsyncIterator[Messages]:
+        yield [head(EVENTS), body(b"data: 1\n\n", more=True)]
+        await anyio.sleep_forever()
+
+    replicas = FakeReplicas([endless])
+    response = await ask(ingress("--request-timeout", "0.1", small=replicas), CHAT, {"messages": []})
+    first, last = response.content.removesuffix(b"\n\n").split(b"\n\n")
+    assert (first, orjson.loads(last.removeprefix(b"data: "))["error"]["code"]) == (b"data: 1", "deadline_exceeded")
+    assert not replicas.open
+
+
 async def test_half_an_answer_that_is_no_stream_is_cut() -> None:
     with pytest.raises(Exception, match="died"):
         await replayed(failing(head(), body(b"{", more=True), error=LOST))
