@@ -2,17 +2,21 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import ray
 from ray import serve
+from ray.exceptions import RayError
 
-from engine import EngineMetrics, EngineState, ModelInfo
+from engine import Engine, EngineMetrics, EngineState, ModelInfo
 from engine.logs import configure
+from gateway.app import Gateway
 from gateway.cluster.exchange import Exchange
 from gateway.cluster.health import UnhealthyError
 from gateway.cluster.host import Host
 from gateway.cluster.request import Accepted, ForwardedRequest, Messages, Placement
+from gateway.cluster.sent import SentRequests
 from gateway.cluster.serving import open_replica
 from gateway.cluster.settlement import SettledResponses
 from gateway.cluster.split import replaced
@@ -23,6 +27,8 @@ from gateway.serving.prefixes import HeldPrefixes
 from gateway.settings import Settings
 
 _FAILED = {EngineState.FAILED, EngineState.STOPPED}
+_NAMESPACE = "serve"
+"""Ray's namespace of all actors of Ray Serve."""
 
 
 class ModelReplica:
@@ -40,7 +46,8 @@ class ModelReplica:
         self._id = serve.get_replica_context().replica_id.unique_id
         self._requests = Counter[str]()
         self._prefixes = HeldPrefixes(secret)
-        host = Host(open_replica(_with_threads(settings), self._prefixes))
+        self._sent = SentRequests(_lives)
+        host = Host(_open(_with_threads(settings), self._prefixes, self._sent))
         gateway, self._engine = await host.open()
         self._host = host  # not before: Ray also calls the destructor if this has failed
         self._app = SettledResponses(gateway.app, gateway.settled)
@@ -54,17 +61,20 @@ class ModelReplica:
         self,
         request: ForwardedRequest,
         placement: Placement,
+        ingress: str,
     ) -> AsyncIterator[Accepted | Messages]:
         """Serve one request: yield `Accepted`, then the messages of the response.
 
-        A reader that stops has left. The request's KV cells are then free before the next step.
+        A reader that stops has left, and so has one whose ingress, an actor with this name, has died. The request's KV
+        cells are then free before the next step.
         """
         exchange = Exchange(self._app, request)
         self._requests[placement.router] += 1
         try:
-            yield Accepted(self._id)
-            async for messages in exchange.responses():
-                yield messages
+            with self._sent.sent_by(ingress, exchange):
+                yield Accepted(self._id)
+                async for messages in exchange.responses():
+                    yield messages
         finally:
             self._requests[placement.router] -= 1
             exchange.leave()
@@ -107,6 +117,25 @@ class ModelReplica:
             "queue": (metrics.held + metrics.waiting) / max(metrics.slots, 1),
             "tokens": metrics.active_tokens / max(cells, 1),
         }
+
+
+@asynccontextmanager
+async def _open(
+    settings: Settings, prefixes: HeldPrefixes, sent: SentRequests
+) -> AsyncIterator[tuple[Gateway, Engine]]:
+    async with open_replica(settings, prefixes) as opened, sent.watched():
+        yield opened
+
+
+def _lives(actor: str) -> bool:
+    """Return False for an actor that has died. One that Ray cannot find out about may live."""
+    try:
+        ray.get_actor(actor, _NAMESPACE)
+    except ValueError:
+        return False
+    except RayError:
+        return True
+    return True
 
 
 def _with_threads(settings: Settings) -> Settings:

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,12 @@ class Cluster:
     def replica_processes(self) -> list[int]:
         """Return the processes of the models' replicas."""
         return [pid for pid in self.processes() if b"ServeReplica" in _title(pid) and b":model-" in _title(pid)]
+
+    def kill_ingress(self) -> None:
+        """Kill the ingress, and wait until there is another one."""
+        (pid,) = (pid for pid in self.processes() if b":ingress" in _title(pid))
+        os.kill(pid, signal.SIGKILL)
+        eventually(lambda: self.ask("/livez")[0] == HTTPStatus.OK)
 
     @contextmanager
     def paused_when(self, condition: Callable[[], bool]) -> Iterator[None]:

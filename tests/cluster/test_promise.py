@@ -171,6 +171,18 @@ def ends_of(streams: dict[socket.socket, bytes]) -> list[bytes]:
     return [end for end in streams.values() if end.endswith(b"0\r\n\r\n")]
 
 
+def test_the_requests_of_a_killed_ingress_free_their_cells(cluster: Cluster) -> None:
+    aborted = cluster.total(ABORTED)
+    with shown_stream(cluster), cluster.send(PATH, endless()) as whole:
+        eventually(lambda: cluster.total(RUNNING) == 2)
+        cluster.kill_ingress()
+        answer = whole.recv(65_536)
+        eventually(lambda: is_idle(cluster))
+    assert cluster.total(ABORTED) == aborted + 2
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b'"code":"engine_died"' in answer
+
+
 def test_an_update_and_a_scale_down_lose_no_request(cluster: Cluster) -> None:
     answers: list[tuple[int, bytes]] = []
     stop = threading.Event()

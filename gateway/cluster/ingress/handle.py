@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, cast
 
 import anyio
+import ray
 from ray import serve
 from ray.exceptions import RayError, RayTaskError
 from ray.serve.exceptions import DeploymentUnavailableError
@@ -33,6 +34,7 @@ class HandledReplicas(Replicas):
         self._any = handle.options(stream=True)
         # A handle of its own, in which nothing waits: requests for one replica must not queue behind all others.
         self._one = serve.get_deployment_handle(self._name, handle.app_name).options(stream=True)
+        self._ingress = ray.get_runtime_context().get_actor_name()
         self._deleted = False
         self._next_look = 0.0
 
@@ -47,7 +49,7 @@ class HandledReplicas(Replicas):
         # Ray's router mixes up concurrent calls for one request. Those for different replicas must not look so.
         context = Context() if placement.only else copy_context()
         handle = self._one if placement.only else self._any
-        response = context.run(handle.forward.remote, request, placement)
+        response = context.run(handle.forward.remote, request, placement, self._ingress)
         forwarded = HandledRequest(response, self._wait_until_deleted)
         try:
             yield forwarded

@@ -22,6 +22,7 @@ from gateway.cluster.host import Host
 from gateway.cluster.ingress.waiting import WaitingRoom
 from gateway.cluster.request import ForwardedRequest
 from gateway.cluster.scaling import policy, replicas_for
+from gateway.cluster.sent import SentRequests
 from gateway.cluster.settlement import SettledResponses
 from gateway.cluster.split import (
     ClusterSettingsError,
@@ -321,6 +322,31 @@ async def test_a_reader_that_leaves_is_a_disconnect() -> None:
     exchange.leave()
     await ended.wait()
     assert seen == ["http.request", "http.disconnect"]
+
+
+async def test_the_requests_of_an_ingress_that_has_died_are_left() -> None:
+    left: list[str] = []
+    living, ended = {"one", "two"}, anyio.Event()
+
+    async def app(scope: Scope, receive: Receive, _send: Send) -> None:
+        await receive()
+        await receive()
+        left.append(scope["path"])
+        ended.set()
+
+    sent = SentRequests(living.__contains__)
+    first, second = (Exchange(app, ForwardedRequest({"path": path}, b"")) for path in ("/1", "/2"))
+    with sent.sent_by("two", second):
+        with sent.sent_by("one", first):
+            await sent.look()
+            await anyio.wait_all_tasks_blocked()
+            assert not left
+            living.remove("one")
+            async with sent.watched():
+                await ended.wait()
+        await anyio.wait_all_tasks_blocked()
+        assert left == ["/1"]
+    second.leave()
 
 
 async def test_a_failure_of_the_application_reaches_the_reader() -> None:
