@@ -77,3 +77,5 @@ class EngineConfig:
     """Log level of the engine process, by Python's names."""
     log_format: str = "text"
     """Log format: `text` or `json`."""
+    log_name: str | None = None
+    """Name of the model in the log lines of its engine; None for lines without a name."""

@@ -10,7 +10,8 @@ import select
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
 
@@ -23,34 +24,30 @@ FLUSH_SECONDS = 1.0
 LOST = "lines of the log are lost, because they could not be written"
 """Message of the line that follows a gap. Its field `lines` is the number of lines."""
 
+current_model: ContextVar[str | None] = ContextVar("model", default=None)
+"""Name of the model whose engine the current task serves or uses; None without one."""
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def configure(
-    level: str,
-    log_format: str,
-    current_request: Callable[[], str | None] = lambda: None,
-    current_trace: Callable[[], str | None] = lambda: None,
-) -> None:
+def configure(level: str, log_format: str, fields: Mapping[str, Callable[[], str | None]] = {}) -> None:
     """Send every logger of this process to standard error only.
 
     Args:
         level: Minimum level, by Python's names in upper or lower case.
         log_format: `text` for people, `json` for one object per line.
-        current_request: Returns the id of the request that the calling task serves, or None. It is the default of
-            the field `request_id`.
-        current_trace: Returns the id of that request's trace, or None. It is the default of the field `trace_id`.
+        fields: Fields of every line that does not set them itself, such as the id of the request that the calling
+            task serves. Each is called in that task and returns the value, or None for a line without the field.
     """
 
-    def name_request(record: logging.LogRecord) -> bool:
-        if not hasattr(record, "request_id"):
-            record.request_id = current_request()
-        if not hasattr(record, "trace_id"):
-            record.trace_id = current_trace()
+    def add_fields(record: logging.LogRecord) -> bool:
+        for name, current in fields.items():
+            if not hasattr(record, name):
+                setattr(record, name, current())
         return True
 
     handler = logging.NullHandler() if sys.__stderr__ is None else BackgroundHandler(sys.__stderr__.fileno())
-    handler.addFilter(name_request)
+    handler.addFilter(add_fields)
     handler.setFormatter(JsonFormatter() if log_format == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     logging.captureWarnings(capture=True)

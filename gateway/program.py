@@ -26,7 +26,7 @@ from gateway.engines import EnginesOnDemand, open_engines
 from gateway.like.llama_server import LineError, command_line
 from gateway.loading import log_loading
 from gateway.middleware.access_log import logger as access_logger
-from gateway.middleware.request_id import current_request_id, current_trace_id
+from gateway.middleware.request_id import LOG_FIELDS
 from gateway.reloading import Reloadable, SettingsReload, log_level_of, reload_on_signal
 from gateway.server.capacity import TooManyFilesError, allow, connections_for
 from gateway.server.lag import LoopClock
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> int:
     except (SettingsError, LineError, TooManyFilesError, TlsError, TracesUnavailableError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
     access_logger.disabled = settings.access_log == "off"
-    configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
+    configure(settings.log_level, settings.log_format, LOG_FIELDS)
     for note in line.notes:
         logger.warning(note)
     for model in settings.unserved:

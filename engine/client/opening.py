@@ -11,6 +11,7 @@ from engine.client.process import command_for
 from engine.client.supervisor import Supervisor
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
+from engine.logs import current_model
 
 
 @asynccontextmanager
@@ -40,7 +41,7 @@ async def open_engine(
     failure: BaseException | None = None
     try:
         async with anyio.create_task_group() as group:
-            group.start_soon(supervisor.run)
+            group.start_soon(_run, supervisor)
             try:
                 yield Engine(supervisor)
             finally:
@@ -51,3 +52,9 @@ async def open_engine(
         failure = failures.exceptions[0]
     if failure is not None:
         raise failure
+
+
+async def _run(supervisor: Supervisor) -> None:
+    """Run a supervisor. The log lines of its tasks name its model."""
+    current_model.set(supervisor.log_name)
+    await supervisor.run()

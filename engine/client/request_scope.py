@@ -12,6 +12,7 @@ from engine.client.measurements.summary import RequestSummary, summarize
 from engine.client.status import RESTARTING, EngineState
 from engine.client.supervisor import Supervisor
 from engine.errors import Busy, EngineFault, Unavailable
+from engine.logs import current_model
 from engine.request import Request
 
 logger = logging.getLogger("engine.client")
@@ -36,6 +37,7 @@ async def open_request(
         Busy: Too many requests wait for an engine that restarts.
         RequestError: A frame cannot carry the request.
     """
+    current_model.set(supervisor.log_name)
     if supervisor.board.latest.state not in _SERVING:
         raise supervisor.unavailable()
     try:

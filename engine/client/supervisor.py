@@ -82,6 +82,7 @@ class Supervisor:
         self.totals = Totals()
         self.limits = limits
         self.file = config.model if download is None else None
+        self.log_name = config.log_name
         self._config = config
         self._process: EngineProcess | None = None
         self._download = download

@@ -19,7 +19,7 @@ differ everywhere; reading the whole file would take a minute."""
 _UNRELATED = {
     *("slots", "context", "earlier_context", "threads", "threads_batch", "step_target_ms", "queue_limit"),
     *("speculation", "repack", "prefix_store", "prefix_dir", "prefix_dir_bytes", "context_shift", "metadata_only"),
-    *("log_level", "log_format", "backend_sampling", "load_mode", "numa", "cpus", "priority"),
+    *("log_level", "log_format", "log_name", "backend_sampling", "load_mode", "numa", "cpus", "priority"),
 }
 """Settings that do not change the meaning of cells. All others count, also those that are added later."""
 _SPLIT = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")

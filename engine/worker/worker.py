@@ -227,7 +227,7 @@ def serve(messages: MessageReader, writer: MessageWriter, load: Load) -> None:
             pass
         case wrong:
             raise RuntimeError(f"the first message must be Configure, not {wrong}")
-    logs.configure(config.log_level, config.log_format)
+    logs.configure(config.log_level, config.log_format, {"model": lambda: config.log_name})
 
     def leave(code: int) -> None:
         writer.close(STOP_SECONDS)

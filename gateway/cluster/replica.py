@@ -21,7 +21,7 @@ from gateway.cluster.serving import open_replica
 from gateway.cluster.settlement import SettledResponses
 from gateway.cluster.split import replaced
 from gateway.middleware.access_log import logger as access_logger
-from gateway.middleware.request_id import current_request_id, current_trace_id
+from gateway.middleware.request_id import LOG_FIELDS
 from gateway.routing.report import Report
 from gateway.serving.prefixes import HeldPrefixes
 from gateway.settings import Settings
@@ -42,7 +42,7 @@ class ModelReplica:
             secret: that of the hashes of prompts, for all parts of the application.
         """
         access_logger.disabled = settings.access_log == "off"
-        configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
+        configure(settings.log_level, settings.log_format, LOG_FIELDS)
         self._id = serve.get_replica_context().replica_id.unique_id
         self._requests = Counter[str]()
         self._prefixes = HeldPrefixes(secret)

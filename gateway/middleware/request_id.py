@@ -1,8 +1,10 @@
 """Ids of requests in headers and logs."""
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
+
+from engine.logs import current_model
 
 HEADER = b"x-request-id"
 MAX_LENGTH = 128
@@ -12,6 +14,12 @@ current_request_id: ContextVar[str | None] = ContextVar("request_id", default=No
 """Id of the request that the current task serves; None outside a request."""
 current_trace_id: ContextVar[str | None] = ContextVar("trace_id", default=None)
 """Id of that request's trace; unset without traces."""
+LOG_FIELDS: Mapping[str, Callable[[], str | None]] = {
+    "request_id": current_request_id.get,
+    "trace_id": current_trace_id.get,
+    "model": current_model.get,
+}
+"""Fields of every line of the log that does not set them itself."""
 
 
 def new_request_id() -> str:

@@ -184,4 +184,10 @@ class EngineSettings(ModelSettings):
         """Return the configuration of a model's engine process; None is the default model."""
         chosen = served or self.served[0]
         own = chosen.settings.config_of(str(chosen.place))
-        return replace(own, queue_limit=self.queue_limit, log_level=self.log_level, log_format=self.log_format)
+        return replace(
+            own,
+            queue_limit=self.queue_limit,
+            log_level=self.log_level,
+            log_format=self.log_format,
+            log_name=chosen.name,
+        )

@@ -86,7 +86,7 @@ def root_logger() -> Iterator[None]:
 
 @pytest.mark.usefixtures("root_logger")
 def test_log_lines_have_the_ids_of_the_current_request_and_its_trace(capfd: pytest.CaptureFixture[str]) -> None:
-    configure("info", "json", lambda: "req_now", lambda: "trace_now")
+    configure("info", "json", {"request_id": lambda: "req_now", "trace_id": lambda: "trace_now"})
     logging.getLogger("a").info("from the context")
     logging.getLogger("a").info("from extra", extra={"request_id": "req_own"})
     logging.getLogger("a").debug("not shown")

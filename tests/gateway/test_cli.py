@@ -34,7 +34,7 @@ def test_every_setting_but_the_tables_is_a_flag() -> None:
 
 def test_defaults_of_the_engine_are_the_engines_own(model: Path) -> None:
     settings = read("--model", model)
-    assert settings.engine_config() == EngineConfig(model=str(model))
+    assert settings.engine_config() == EngineConfig(model=str(model), log_name="tiny")
     assert (settings.host, settings.port, settings.async_backend) == ("127.0.0.1", 8000, "trio")
     assert settings.served_name == "tiny"
 

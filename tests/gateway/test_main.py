@@ -1,5 +1,6 @@
 """The program from outside: its output and exit codes."""
 
+import os
 import shutil
 import signal
 import socket
@@ -18,7 +19,7 @@ from gateway.program import warn_of_strangers
 from tests.backends import TRIO_FIRST
 from tests.gateway.server.tls.certificates import client_context, files_in
 from tests.models import model_path
-from tests.program import GUARD, program, program_of_users, said
+from tests.program import GUARD, engines_of, log_until, program, program_of_users, said
 from tests.repeat import first
 
 SIGNALLED_AT_IMPORT = """
@@ -253,3 +254,22 @@ def test_a_new_log_level_reaches_the_engine_process(tmp_path: Path) -> None:
         said(process, "the log level is debug")
         httpx.post(f"{root}/v1/completions", json={"prompt": "a", "max_tokens": 1}, timeout=GUARD).raise_for_status()
         said(process, "DEBUG engine.worker.intake request checked")
+
+
+def test_the_log_names_the_model_of_an_engine(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    model = f"file = '{model_path()}'\n"
+    file.write_text(f"threads = 1\n[models.a]\n{model}keep-loaded = true\n[models.b]\n{model}")
+    with program("--config", str(file)) as process:
+        lines = log_until(process, "listening on ")
+        root = lines[-1].partition("listening on ")[2].partition(",")[0]
+        endless = {"model": "b", "prompt": "a", "max_tokens": 1000, "ignore_eos": True, "stream": True}
+        with httpx.stream("POST", f"{root}/v1/completions", json=endless, timeout=GUARD) as answer:
+            next(answer.iter_lines())
+        lines += log_until(process, "request cancelled")
+        for engine in engines_of(process.pid):
+            os.kill(engine, signal.SIGKILL)
+        lines += log_until(process, "engine process replaced")
+    of_engines = [line for line in lines if " engine." in line]
+    assert len(of_engines) > 3
+    assert all(" model=a" in line or " model=b" in line for line in of_engines), of_engines

@@ -11,7 +11,7 @@ from engine.logs import configure
 from gateway.cluster.ingress.handle import HandledReplicas
 from gateway.cluster.ingress.lifespan import WithLifespan
 from gateway.cluster.ingress.opening import open_ingress
-from gateway.middleware.request_id import HEADER, current_request_id, current_trace_id
+from gateway.middleware.request_id import HEADER, LOG_FIELDS
 from gateway.settings import Settings
 
 
@@ -27,7 +27,7 @@ class IngressReplica:
             handles: handles of the models' deployments, by the names of the models.
             secret: that of the hashes of prompts.
         """
-        configure(settings.log_level, settings.log_format, current_request_id.get, current_trace_id.get)
+        configure(settings.log_level, settings.log_format, LOG_FIELDS)
         self._settings = settings
         self._handles = handles
         self._secret = secret

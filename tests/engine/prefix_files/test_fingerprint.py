@@ -60,6 +60,7 @@ def test_settings_that_change_cells_count_and_others_do_not(model: Path) -> None
     assert mark(model, flash_attention=True) != before
     assert mark(model, gpu_layers=0) != before
     assert mark(model, slots=3, context=100, threads=1, log_level="debug", prefix_dir="/", repack=False) == before
+    assert mark(model, log_name="m", log_format="json") == before
     assert mark(model, kv_type_k="q8_0") != before
     assert mark(model, kv_unified=True) != before
     assert mark(model, rope=RopeScaling(freq_base=5000.0)) != before

@@ -29,7 +29,7 @@ CONFIGURE = Configure(EngineConfig(model="fake"))
 
 @pytest.fixture(autouse=True)
 def _own_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(logs, "configure", lambda _level, _format: None)
+    monkeypatch.setattr(logs, "configure", lambda _level, _format, _fields: None)
     before = logging.getLogger().level
     yield
     logging.getLogger().setLevel(before)

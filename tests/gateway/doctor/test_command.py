@@ -84,7 +84,7 @@ def test_the_text_has_all_parts(examined: list[list[Subject]], run: Run) -> None
     assert "  chat template   in the file, tools as plain\n" in out
     assert "  sampling        on the CPU\n" in out
     assert "  cancel          ends a prompt at once\n" in out
-    assert examined == [[Subject(name="tiny", config=EngineConfig(model=TINY))]]
+    assert examined == [[Subject(name="tiny", config=EngineConfig(model=TINY, log_name="tiny"))]]
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ def test_flags_and_variables_of_serve_count(
     assert run("--model", TINY)[0] == 0
     assert run()[0] == 0
     assert [[subject.config for subject in call] for call in examined] == [
-        [EngineConfig(model=TINY, slots=2, context=1000, flash_attention=False)],
-        [EngineConfig(model=TINY, context=1000)],
+        [EngineConfig(model=TINY, slots=2, context=1000, flash_attention=False, log_name="tiny")],
+        [EngineConfig(model=TINY, context=1000, log_name="tiny")],
         [],
     ]
 
@@ -170,10 +170,10 @@ def test_each_model_of_the_tables_is_examined_as_it_would_be_served(
         0,
         [
             [
-                Subject(name="b", config=replace(config, context=2048)),
+                Subject(name="b", config=replace(config, context=2048, log_name="b")),
                 Subject(
                     name="a",
-                    config=replace(config, context=300),
+                    config=replace(config, context=300, log_name="a"),
                     template="{{ messages }}",
                     default_template="{{ x }}",
                     sets_context=True,
