@@ -1,7 +1,7 @@
 """Progress of loading in the log and on the terminal."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import anyio
 
@@ -18,10 +18,10 @@ async def log_loading(
 ) -> None:
     """Log the progress of loading, then the URLs. Sets `shutdown` if a model cannot be loaded.
 
-    Models on demand are only named: their downloads and loads are logged as they happen.
+    Where models are loaded on demand, they are only named: their downloads and loads are logged as they happen.
     """
     if settings.on_demand:
-        logger.info("listening on %s, serving %s on demand", " and ".join(urls), ", ".join(sources))
+        logger.info("listening on %s, serving %s", " and ".join(urls), _by_load(sources, settings))
         return
     engines = {name: source.engine for name, source in sources.items() if source.engine is not None}
     for name, engine in engines.items():
@@ -33,6 +33,14 @@ async def log_loading(
         logger.info("an answer may fill its slot if its request has no limit; --max-tokens sets one for all")
     served = [describe(name, model) for name, model in loaded.items()]
     logger.info("listening on %s, serving %s", " and ".join(urls), " and ".join(served))
+
+
+def _by_load(names: Iterable[str], settings: Settings) -> str:
+    """Return one log phrase: the models that are loaded at the start, and those that are loaded on demand."""
+    own = {model.name: model.settings for model in settings.served}
+    at_start = [name for name, one in own.items() if one.keep_loaded or one.load_at_start]
+    groups = {"loaded at the start": at_start, "on demand": [name for name in names if name not in at_start]}
+    return " and ".join(f"{', '.join(group)} {how}" for how, group in groups.items() if group)
 
 
 async def wait_until_loaded(name: str, engine: Engine) -> EngineState:

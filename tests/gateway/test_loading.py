@@ -2,15 +2,21 @@
 
 import logging
 from dataclasses import replace
-from typing import cast
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import pytest
 
 from engine import Engine, EngineState, EngineStatus
 from engine.client.status import StatusBoard
-from gateway.loading import describe, wait_until_loaded
+from gateway.cli import read_settings
+from gateway.loading import describe, log_loading, wait_until_loaded
 from tests.gateway.fake_engine import MODEL
+from tests.models import model_path
+
+if TYPE_CHECKING:
+    from gateway.serving.sources import EngineSource
 
 pytestmark = pytest.mark.anyio
 
@@ -60,6 +66,28 @@ async def test_a_failure_is_logged_with_the_full_path(caplog: pytest.LogCaptureF
     engine.post(EngineState.FAILED, cause="/folder/m.gguf is not a GGUF file")
     assert await wait_until_loaded("m", cast("Engine", engine)) is EngineState.FAILED
     assert [record.getMessage() for record in caplog.records] == ["cannot serve m: /folder/m.gguf is not a GGUF file"]
+
+
+@pytest.mark.parametrize(
+    ("kept", "words"),
+    [
+        ([], "a, b on demand"),
+        (["b"], "b loaded at the start and a on demand"),
+        (["a", "b"], "a, b loaded at the start"),
+    ],
+    ids=["none", "one", "all"],
+)
+async def test_models_that_are_kept_loaded_are_not_called_on_demand(
+    kept: list[str], words: str, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    keeps = {name: "keep-loaded = true" if name in kept else "" for name in "ab"}
+    file = tmp_path / "gateway.toml"
+    file.write_text("".join(f"[models.{name}]\nfile = '{model_path()}'\n{line}\n" for name, line in keeps.items()))
+    settings = read_settings(["serve", "--config", str(file)], {})
+    sources = dict.fromkeys("ab", cast("EngineSource", None))
+    with caplog.at_level(logging.INFO):
+        await log_loading(sources, ["http://host"], settings, anyio.Event())
+    assert [record.getMessage() for record in caplog.records] == [f"listening on http://host, serving {words}"]
 
 
 @pytest.mark.parametrize(("slots", "use"), [(1, "1 slot of 100 tokens"), (2, "2 slots of 100 tokens each")])
