@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from engine.regular_files import require_regular
 from gateway.flags import PREFIX, TABLES, file_key, flag, flag_fields, flag_parser, keys_by_name, meant_key, repeats
 from gateway.habits import settings_of
 from gateway.named_models import table_texts, with_tables
@@ -91,7 +92,9 @@ def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
 
 def _read_file(path: Path) -> dict[str, object]:
     try:
-        table = tomllib.loads(expanded(path).read_text(encoding="utf-8"))
+        file = expanded(path)
+        require_regular(file)
+        table = tomllib.loads(file.read_text(encoding="utf-8"))
         keys = keys_by_name(table)
     except OSError as error:
         raise SettingsError(f"--config {str(path)!r}: {error.strerror}") from error

@@ -25,6 +25,7 @@ VOCABULARY = {
         "engine.logs",
         "engine.notifier",
         "engine.prompt",
+        "engine.regular_files",
         "engine.request",
     ),
 }
@@ -95,6 +96,7 @@ RULES: dict[str, set[str]] = {
     "gateway.habits": {"gateway.like", "typing_extensions"},
     "gateway.like": {"gateway.like", "gateway.arguments", "engine"},
     "gateway.server": {"gateway.server", "gateway.middleware", "engine.notifier", "anyio", "starlette"},
+    "gateway.server.tls.certificates": {"engine.regular_files", "anyio"},
     "gateway.server.unix": {"typing_extensions"},
     "gateway.server.hypercorn": {
         "gateway.server",
@@ -130,6 +132,7 @@ RULES: dict[str, set[str]] = {
     "gateway.middleware.faults": {"pydantic", "pydantic_core"},
     "gateway.chat": {"gateway.chat", "engine", "orjson", "typing_extensions"},
     "gateway.chat.rendering": {"gateway.chat", "engine", "msgspec", "orjson"},
+    "gateway.chat.template_file": {"gateway.chat", "engine", "engine.regular_files"},
     "gateway.chat.template": {"engine", "jinja2", "typing_extensions"},
     "gateway.chat.template_variables": {"pydantic"},
     "gateway.preparation": {
@@ -145,7 +148,7 @@ RULES: dict[str, set[str]] = {
         "typing_extensions",
     },
     "gateway.serving": {"gateway", "engine", "anyio", "starlette", "typing_extensions"},
-    "gateway.residency": {"gateway.residency", "gateway.split_file", "engine.errors"},
+    "gateway.residency": {"gateway.residency", "gateway.split_file", "engine.errors", "engine.regular_files"},
     "gateway.residency.machine": {"gateway.residency", "engine.host_memory"},
     "gateway.residency.residents": {"gateway.residency", "engine", "engine.notifier", "anyio"},
     "gateway.residency.estimate": {"gateway.residency", "gateway.hub", "engine"},

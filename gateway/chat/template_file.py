@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from engine import without_secrets
+from engine.regular_files import require_regular
 from gateway.chat.named_templates import NAMED_TEMPLATES
 from gateway.chat.template import ChatTemplate
 
@@ -37,7 +38,9 @@ def read_template(given: str) -> str:
 
 def _text_of(path: str) -> str:
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
+        file = Path(path).expanduser()
+        require_regular(file)
+        return file.read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"the file cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TypeAlias
 
+from engine.regular_files import require_regular
 from gateway.split_file import parts_of
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
@@ -33,6 +34,7 @@ def read_header(path: Path) -> Mapping[str, Value]:
         OSError: the file cannot be read.
     """
     values: dict[str, Value] = {}
+    require_regular(path)
     with path.open("rb") as file:
         try:
             magic, _version, _tensors, keys = struct.unpack("<4sIQQ", file.read(24))

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from gateway.hub.reference import HubReference
 from gateway.settings.model import ModelSettings
-from gateway.settings.values import ModelPlace, model_names, readable_gguf
+from gateway.settings.values import ModelPlace, model_names, readable_parts
 from gateway.split_file import SplitFile, parts_of
 
 _PROJECTOR = "mmproj"
@@ -89,11 +89,9 @@ def models_in(folder: Path) -> Iterator[FolderModel]:
 
 
 def _fault(path: Path) -> str:
-    """Return the reason why a model cannot be served, with the part of a split file that hinders; empty if it can."""
-    parts = parts_of(path.name)
-    for part in parts:
-        try:
-            readable_gguf(path.with_name(part))
-        except ValueError as error:
-            return str(error) if len(parts) == 1 else f"{part}: {error}"
+    """Return the reason why a model cannot be served; empty if it can."""
+    try:
+        readable_parts(path)
+    except ValueError as error:
+        return str(error)
     return ""

@@ -5,12 +5,13 @@ import os
 import re
 from importlib.util import find_spec
 from pathlib import Path
-from stat import S_ISREG
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator
 
+from engine.regular_files import require_regular
 from gateway.hub.reference import SCHEME, HubReference
+from gateway.split_file import SplitFile, parts_of
 from gateway.storage.place import check_folder, check_place, is_url
 
 _URLS = (("http:",), ("https:",))
@@ -51,8 +52,7 @@ def readable_gguf(path: Path) -> Path:
     """Return the path of a file that begins as GGUF files do."""
     path = for_engine(path)
     try:
-        if not S_ISREG(path.stat().st_mode):
-            raise ValueError("this is not a file")
+        require_regular(path)
         with path.open("rb") as file:
             header = file.read(_GGUF_HEADER)
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -92,7 +92,22 @@ def readable_model(place: Path | HubReference) -> Path | HubReference:
         raise ValueError("this is a folder; --models-dir serves the models in one")
     if place.parts[:1] in _URLS:
         raise ValueError(f"a URL is no file; {_AS_OF_HUB}{_HUB_FORM}")
-    return readable_gguf(place)
+    if (split := SplitFile.parse(place.name)) and split.part > 1:
+        raise ValueError(
+            f"this is part {split.part}; a split model is named by its first part, {parts_of(place.name)[0]}"
+        )
+    return readable_parts(place)
+
+
+def readable_parts(path: Path) -> Path:
+    """Return what `readable_gguf` does, of a split model for its first part. All parts are checked."""
+    parts = parts_of(path.name)
+    for part in parts:
+        try:
+            readable_gguf(path.with_name(part))
+        except ValueError as error:
+            raise ValueError(str(error) if len(parts) == 1 else f"{part}: {error}") from error
+    return expanded(path)
 
 
 def _meant_model(path: str) -> str:

@@ -531,6 +531,19 @@ def test_an_impossible_model_path_is_refused(path: str, reason: str) -> None:
     assert complaint("--model", path) == f"--model {path!r}: {reason}"
 
 
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--config", "--model", "--embedding-model", "--lora", "--control-vector"),
+        *("--chat-template", "--default-chat-template"),
+    ],
+)
+def test_a_device_in_the_place_of_a_file_is_refused(flag: str) -> None:
+    refused = complaint(flag, os.devnull)
+    assert refused.startswith(f"{flag} {os.devnull!r}: ")
+    assert refused.endswith("not a regular file")
+
+
 @pytest.mark.parametrize("flag", ["--config", "--lora", "--control-vector"])
 def test_a_home_directory_that_does_not_exist_is_refused(flag: str) -> None:
     path = "~nosuchuser/x"

@@ -1,6 +1,7 @@
 """Several models: by flags, by a folder, and by tables with settings of their own."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def test_files_of_a_folder_that_are_no_models_are_left_out_with_a_reason(tmp_pat
     assert names(found) == ["b"]
     assert [model.refusal for model in found.unserved] == [
         f"--models-dir {str(tmp_path / 'a.gguf')!r}: this is not a GGUF file",
-        f"--models-dir {str(tmp_path / 'c.gguf')!r}: this is not a file",
+        f"--models-dir {str(tmp_path / 'c.gguf')!r}: the file cannot be read: not a regular file",
     ]
 
 
@@ -128,6 +129,22 @@ def test_split_files_of_a_folder_whose_parts_are_not_all_models_are_left_out_wit
         ("a", "a-00001-of-00003.gguf: there is no such file"),
         ("b", "b-00002-of-00002.gguf: this is not a GGUF file"),
     ]
+
+
+@pytest.mark.parametrize("flag", ["--model", "--embedding-model"])
+def test_a_later_part_of_a_split_file_is_refused_with_the_name_of_the_first(flag: str, tmp_path: Path) -> None:
+    first, second = (gguf(tmp_path, f"a-{part}-of-00002.gguf") for part in ("00001", "00002"))
+    reason = "this is part 2; a split model is named by its first part, a-00001-of-00002.gguf"
+    assert complaint(flag, second) == f"{flag} {str(second)!r}: {reason}"
+    assert read(flag, first).served[-1].place == first
+
+
+def test_a_split_file_that_lacks_a_part_is_refused(tmp_path: Path) -> None:
+    first = gguf(tmp_path, "a-00001-of-00002.gguf")
+    second = tmp_path / "a-00002-of-00002.gguf"
+    assert complaint("--model", first) == f"--model {str(first)!r}: {second.name}: there is no such file"
+    second.symlink_to(os.devnull)
+    assert complaint("--model", first).endswith(f"{second.name}: the file cannot be read: not a regular file")
 
 
 def test_of_two_files_of_a_folder_for_one_name_the_first_good_one_is_served(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from engine.llama import metadata
 from engine.llama.hardware.params import ModelParams
 from engine.llama.hardware.plan import LoadPlan
 from engine.llama.log_bridge import capture_log, first_error
+from engine.regular_files import require_regular
 
 _MAGIC = b"GGUF"
 
@@ -25,6 +26,7 @@ def check_file(path: Path) -> None:
         LoadError: it cannot, or it does not.
     """
     try:
+        require_regular(path)
         with path.open("rb") as file:
             magic = file.read(len(_MAGIC))
     except OSError as error:

@@ -10,6 +10,8 @@ from typing import NoReturn, TypeVar
 import anyio
 from anyio import to_thread
 
+from engine.regular_files import require_regular
+
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
@@ -165,6 +167,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 def _check(path: Path, flag: str, mark: str, content: str) -> None:
     """Check that a file can be read and has a part of the kind that `mark` begins. OpenSSL does not name the file."""
     try:
+        require_regular(path)
         text = path.read_text(encoding="latin-1")
     except OSError as error:
         raise TlsError(f"{flag} {str(path)!r}: {error.strerror}") from error

@@ -1,6 +1,7 @@
 """Estimates of memory from the headers of files, beside the engine's own figures."""
 
 import math
+import os
 import struct
 from dataclasses import replace
 from pathlib import Path
@@ -190,3 +191,8 @@ def test_a_header_is_read_up_to_the_vocabulary(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     path.write_bytes(header(ARCHITECTURE, texts, number("llama.block_count", 3), words, b"damaged"))
     assert read_header(path) == {"general.architecture": "llama", "general.tags": (), "llama.block_count": 3}
+
+
+def test_the_header_of_a_device_is_not_read() -> None:
+    with pytest.raises(OSError, match="not a regular file"):
+        read_header(Path(os.devnull))

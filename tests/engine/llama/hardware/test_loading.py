@@ -2,6 +2,7 @@
 
 import ctypes
 import logging
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.hardware import ALL_LAYERS, Hardware, LoadMode, RopeScaling
 from engine.llama.hardware.fitting import fitted
+from engine.llama.hardware.loading import check_file
 from engine.llama.hardware.model_file import read_model_file
 from engine.llama.hardware.params import ModelParams, TensorOverride
 from engine.llama.hardware.placement import Placement
@@ -154,3 +156,8 @@ def test_the_numbers_of_the_architecture_are_read(tmp_path: Path) -> None:
     assert file.numbers == {"block_count": [3], "attention.head_count_kv": [2, 0, 1]}
     assert [file.number("attention.head_count_kv", layer) for layer in range(3)] == [2, 0, 1]
     assert (file.number("block_count", 2), file.number("none")) == (3, 0)
+
+
+def test_a_device_in_the_place_of_a_model_is_not_read() -> None:
+    with pytest.raises(LoadError, match=f"^the model file {os.devnull} cannot be read: not a regular file$"):
+        check_file(Path(os.devnull))

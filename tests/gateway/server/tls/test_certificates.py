@@ -65,6 +65,12 @@ def test_files_of_no_use_are_refused_in_one_line_that_names_the_flag(case: str, 
     assert "\n" not in str(caught.value)
 
 
+def test_a_device_in_the_place_of_a_file_is_refused() -> None:
+    files = TlsFiles(certificate=Path(os.devnull))
+    with pytest.raises(TlsError, match=f"^--tls-certificate '{os.devnull}': not a regular file$"):
+        Certificates(files)
+
+
 @pytest.mark.parametrize(("content", "reason"), [(None, "No such file"), (b"x", "there is no certificate")])
 def test_a_client_ca_of_no_use_is_refused(content: bytes | None, reason: str, tmp_path: Path) -> None:
     files = files_in(tmp_path, client_ca=True)
