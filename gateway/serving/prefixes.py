@@ -26,6 +26,8 @@ MOST_LABELS = 4096
 """Latest requests of one model whose prompts have names. What is held of older ones is not reported."""
 MOST_BLOCKS = 2**16
 """Blocks in a report. Those of the prompts that were used last come first."""
+ASK_SECONDS = 1.0
+"""Seconds to wait for the answer of an engine, since the report of all others waits for it, too."""
 
 
 @dataclass(slots=True)
@@ -90,6 +92,8 @@ class HeldPrefixes:
         self._labels = WeakValueDictionary[str, PromptLabels]()
         self._log = HeldBlocks(time.time_ns() // 1_000_000)
         self._asking = anyio.Lock()
+        self.unanswered: list[str] = []
+        """Models whose engines did not answer for the latest report, so that it has none of their blocks."""
 
     def add(self, model: str, engine: Callable[[], Engine | None]) -> PromptLabels:
         """Return the labels of a model, which may replace an earlier one of its name.
@@ -106,9 +110,20 @@ class HeldPrefixes:
             return self._log.report(since)
 
     async def _held(self) -> set[int]:
+        asked = dict(self._labels)
+        answers: dict[str, Iterable[HeldPrefix]] = {}
+
+        async def ask(model: str, engine: Engine | None) -> None:
+            with anyio.move_on_after(ASK_SECONDS):
+                answers[model] = await _prefixes(engine)
+
+        async with anyio.create_task_group() as tasks:
+            for model, labels in asked.items():
+                tasks.start_soon(ask, model, labels.engine())
+        self.unanswered = [model for model in asked if model not in answers]
         blocks: set[int] = set()
-        for labels in list(self._labels.values()):
-            for prefix in await _prefixes(labels.engine()):
+        for model, labels in asked.items():
+            for prefix in answers.get(model, ()):
                 blocks.update(labels.blocks(prefix))
                 if len(blocks) >= MOST_BLOCKS:
                     return blocks

@@ -234,6 +234,8 @@ class FakeEngine:
         """Every accepted request in order."""
         self.held_share = 1.0
         """Part of each labelled prompt that is held."""
+        self.hangs = False
+        """True if it does not say what it holds."""
         self.kept: list[tuple[SlotAction, int, str, str, AdapterSet]] = []
         """Slots that were saved, restored or erased, with the file, the partition and the adapters."""
         self.patience: float | None = None
@@ -303,6 +305,8 @@ class FakeEngine:
 
     async def held_prefixes(self, most: int) -> tuple[HeldPrefix, ...]:
         """Return the prompts of all labelled requests so far, each as held as `held_share` says."""
+        if self.hangs:
+            await anyio.sleep_forever()
         if self.refusal is not None:
             raise self.refusal
         return tuple(

@@ -23,6 +23,7 @@ class PrefixReport(JsonObject):
     sequence: Count
     held: BlockHashes
     dropped: BlockHashes
+    unanswered: Annotated[list[str], Field(description="Models whose engines did not answer. None of theirs is held.")]
 
 
 class PrefixEndpoints:
@@ -44,7 +45,7 @@ class PrefixEndpoints:
         if since is None:
             raise RequestError("since must be the sequence number of a report", code="invalid_value", param="since")
         report = await self._prefixes.report(since)
-        return JsonReply(cast("PrefixReport", report.to_json()))
+        return JsonReply(cast("PrefixReport", {**report.to_json(), "unanswered": self._prefixes.unanswered}))
 
 
 def prefix_endpoints(prefixes: HeldPrefixes | None) -> tuple[AnyEndpoint, ...]:

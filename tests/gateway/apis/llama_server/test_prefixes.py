@@ -1,11 +1,12 @@
 """`GET /prefixes`: reports of the prompts that an engine holds."""
 
-from typing import Any
+from typing import Any, cast
 
+import anyio
 import orjson
 import pytest
 
-from engine import Unavailable
+from engine import Engine, Unavailable
 from gateway.app import Equipment, Gateway
 from gateway.routing.blocks import BLOCK_BYTES, Blocks, PromptScope, text_blocks, token_blocks
 from gateway.routing.report import Report
@@ -61,6 +62,19 @@ async def test_what_the_engine_gave_up_is_dropped() -> None:
     assert half.held == set(blocks()[: len(blocks()) // 2])
     engine.refusal = Unavailable("gone")
     assert (await report(gateway)).held == frozenset()
+
+
+async def test_an_engine_that_hangs_is_named_and_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prefixes, "ASK_SECONDS", 0.0)
+    held, hung = HeldPrefixes(SECRET.encode()), FakeEngine()
+    hung.hangs = True
+    labels = [held.add(name, lambda: cast("Engine", hung)) for name in ("b", "c")]  # they live as long as their models
+    gateway = gateway_of(FakeEngine(), equipment=Equipment(prefixes=held))
+    await complete(gateway)
+    with anyio.fail_after(60):
+        found = await held.report()
+    assert found.held == set(blocks())
+    assert (len(labels), held.unanswered) == (2, ["b", "c"])
 
 
 async def test_token_prompts_and_all_prompts_of_a_request_are_reported() -> None:
