@@ -8,14 +8,16 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from engine.regular_files import require_regular
+from gateway.arguments import hyphenated
 from gateway.flags import PREFIX, TABLES, file_key, flag, flag_fields, flag_parser, keys_by_name, meant_key, repeats
-from gateway.habits import settings_of
+from gateway.habits import SETTINGS, settings_of
 from gateway.named_models import table_texts, with_tables
 from gateway.refusals import refusal
 from gateway.settings import Settings
@@ -50,7 +52,7 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     values = {name: value for name, value in {**file, **variables, **flags}.items() if value is not None}
     origins = {name: f"{file_key(name)} in {config}" for name in file}
     origins |= {name: _variable(name, environment) for name in variables}
-    origins |= {name: flag(name) for name in flags}
+    origins |= {name: _typed(name, value, arguments) for name, value in flags.items()}
     try:
         return Settings.model_validate(with_tables(values))
     except ValidationError as error:
@@ -124,6 +126,15 @@ def _tables(path: Path, tables: object) -> object:
         return table_texts(tables)
     except ValueError as error:
         raise SettingsError(f"{path}: {error}") from error
+
+
+def _typed(name: str, value: object, arguments: Sequence[str]) -> str:
+    """Return the flag of a setting, by the name with which the command line gives it this value."""
+    for word, following in pairwise([*map(hyphenated, arguments), ""]):
+        name_typed, equals, given = word.partition("=")
+        if SETTINGS.get(name_typed) == name and value == (given if equals else following):
+            return name_typed
+    return flag(name)
 
 
 def _variable(name: str, environment: Mapping[str, str]) -> str:

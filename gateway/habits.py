@@ -163,8 +163,8 @@ SWITCHES: Mapping[tuple[str, ...], tuple[str, str]] = {
 SETTINGS: Mapping[str, str] = {
     **{flag: setting for setting, flags in ALIASES.items() for flag in flags},
     **{flag: setting for flags, (setting, _) in (*CONVERTED.items(), *SWITCHES.items()) for flag in flags},
-    "--flash-attn": "flash_attention",
-    "--ctx-size": "context",
+    **dict.fromkeys(("-fa", "--flash-attn"), "flash_attention"),
+    **dict.fromkeys(("-c", "--ctx-size"), "context"),
     "--mlock": "load_mode",
     "--no-mmap": "load_mode",
 }
