@@ -239,6 +239,7 @@ RULES: dict[str, set[str]] = {
     "gateway.openapi": {"gateway.openapi", "gateway.apis", "gateway", "anyio", "orjson", "pydantic", "starlette"},
     "gateway.bench": {"gateway.bench", "gateway.arguments", "anyio", "orjson"},
     "gateway.doctor": {"gateway.doctor", "gateway.arguments", "gateway.chat", "engine"},
+    "gateway.doctor.arguments": {"gateway.arguments", "gateway.flags"},
     "gateway.doctor.command": {
         "gateway.doctor",
         "gateway.arguments",

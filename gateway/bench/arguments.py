@@ -58,6 +58,10 @@ def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     """
     parser = _parser()
     given = parser.read(arguments)
+    if given.place is not None:
+        if "://" not in given.place:  # it is not shown: it may be a key
+            parser.error(f"the URL should be one such as {URL}")
+        given.url = given.place
     key = given.api_key or environment.get("OPENAI_API_KEY") or None
     try:
         target = parse_target(given.url, key)
@@ -92,6 +96,7 @@ def _parser() -> Parser:
 
 
 def _add_server(group: argparse._ArgumentGroup) -> None:
+    group.add_argument("place", metavar="URL", nargs="?", help="base URL of the API, as --url has it")
     group.add_argument("--url", default=URL, help=f"base URL of the API; without a path, /v1 is added {_DEFAULT}")
     group.add_argument(
         "--endpoint", choices=list(ROUTES), default="completions", help=f"endpoint of the requests {_DEFAULT}"

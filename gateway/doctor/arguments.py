@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.arguments import Parser
+from gateway.flags import flag_parser
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +45,21 @@ def read_arguments(arguments: Sequence[str]) -> Arguments:
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     """Return the arguments of this command, and the flags of `serve` with their values.
 
-    The model comes first, because a word after a flag may be its value.
+    The model is the first word, or else the last one if it is not the value of a flag.
     """
     own = [argument for argument in arguments if argument in {"--json", "-h", "--help"}]
     rest = [argument for argument in arguments if argument not in own]
     if rest and not rest[0].startswith("-"):
         return [*own, rest[0]], rest[1:]
+    if rest and not rest[-1].startswith("-") and not _are_flags(rest):
+        return [*own, rest[-1]], rest[:-1]
     return own, rest
+
+
+def _are_flags(arguments: Sequence[str]) -> bool:
+    """Return whether arguments are flags of `serve` with their values."""
+    try:
+        flag_parser().read(["serve", *arguments])
+    except ValueError:
+        return False
+    return True

@@ -85,8 +85,18 @@ def test_the_base_url_gives_host_port_and_path(url: str, host: str, port: int, p
 
 
 @pytest.mark.parametrize(
+    "given", [["http://[::1]:8000"], ["--stream", "http://[::1]:8000"], ["http://[::1]:8000", "--stream"]]
+)
+def test_the_url_may_be_given_without_its_flag(given: list[str]) -> None:
+    assert (read(*given).url, read(*given).target.port) == ("http://[::1]:8000", 8000)
+    assert read("--url", "http://a", *given).url == "http://[::1]:8000"
+
+
+@pytest.mark.parametrize(
     ("given", "complaint"),
     [
+        ("sk-secret", "the URL should be one such as http://127.0.0.1:8000/v1"),
+        ("http://a http://b", "unrecognized arguments: a value stands without its flag"),
         ("--url ftp://x", "'ftp://x' is not a URL such as http://127.0.0.1:8000/v1"),
         ("--url 127.0.0.1:8000", "'127.0.0.1:8000' is not a URL such as http://127.0.0.1:8000/v1"),
         ("--url http://a@b/v1", "'http://a@b/v1' is not a URL such as http://127.0.0.1:8000/v1"),

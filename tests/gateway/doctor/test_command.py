@@ -133,11 +133,18 @@ def test_flags_and_variables_of_serve_count(
     ]
 
 
+def test_the_model_may_follow_the_flags(examined: list[list[Subject]], run: Run) -> None:
+    assert run("--slots", "2", TINY)[0] == run("--slots=2", "--cpu-moe", TINY, "--json")[0] == 0
+    assert [(one.config.model, one.config.slots) for call in examined for one in call] == [(TINY, 2), (TINY, 2)]
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
         (("--slots", "many"), 2, "--slots 'many': should be a whole number"),
+        (("--slots", "/none.gguf"), 2, "--slots '/none.gguf': should be a whole number"),
         (("/none.gguf",), 2, "--model '/none.gguf': there is no such file"),
+        (("--slots", "2", "/none.gguf"), 2, "--model '/none.gguf': there is no such file"),
         (("hf:someone/some-GGUF",), 3, "hf:someone/some-GGUF is not on this machine: llama-gateway pull hf:someone/"),
     ],
 )
