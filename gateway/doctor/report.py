@@ -23,6 +23,9 @@ _SELECTION = {
 }
 """Place of the selection of the best tokens, by `ServingReport.backend_sampling`."""
 
+_NO_TOOLS = "without tools, which the system message describes instead"
+"""Use of tools with a chat template that has none."""
+
 
 def text_of(diagnosis: Diagnosis, findings: Sequence[Finding]) -> str:
     """Return the diagnosis as text, with the findings at the end."""
@@ -111,8 +114,9 @@ def _use(model: ModelInfo) -> str:
 def _template(serving: ServingReport, own: str | None) -> str:
     if (key := _format(serving.model, own)) is None:
         return "none"
+    tools = _NO_TOOLS if key.name == "plain-without-tools" else f"tools as {key.name}"
     thinks = ", with reasoning" if create(key).reasoning_tags else ""
-    return f"{'of the operator' if own else 'in the file'}, tools as {key.name}{thinks}"
+    return f"{'of the operator' if own else 'in the file'}, {tools}{thinks}"
 
 
 def _format(model: ModelInfo, own: str | None) -> FormatKey | None:

@@ -90,6 +90,7 @@ def test_the_text_has_all_parts(examined: list[list[Subject]], run: Run) -> None
 @pytest.mark.parametrize(
     ("template", "line"),
     [
+        ("{{ messages }}", "without tools, which the system message describes instead\n"),
         ("{{ tools }}<tool_call>", "tools as hermes\n"),
         ("{{ tools }}<tool_call><think></think>", "tools as hermes, with reasoning\n"),
         ("{{ tools }}<|channel|>", "tools as harmony, with reasoning\n"),
