@@ -105,7 +105,8 @@ class SharedResponses(ResponseStore):
                 recalled.add(previous_id, count, int(size), can_continue=can_continue)
                 ids.append(entry)
             if recalled.follows is not None:
-                raise recalled.missing()
+                place = id_of(recalled.follows), owner
+                raise recalled.missing(running=bool(execute(RUNNING, place)))
             use(execute, owner, ids)
             return [EncodedItem(item_id.decode(), json) for item_id, json in execute(CHAIN_ITEMS, (ids,))]
 

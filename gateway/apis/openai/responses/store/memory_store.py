@@ -27,6 +27,7 @@ class MemoryResponses(ResponseStore):
         self._shares = shares
         self._max_recalled_bytes = max_recalled_bytes
         self._owners: dict[str, OwnedResponses] = {}
+        self._running: dict[str, str] = {}  # owners of the responses that run in the background
 
     @override
     async def ready(self) -> None:
@@ -57,7 +58,7 @@ class MemoryResponses(ResponseStore):
         while recalled.follows is not None:
             stored = self._use(owner, recalled.follows)
             if stored is None:
-                raise recalled.missing()
+                raise recalled.missing(running=self._running.get(recalled.follows) == owner)
             recalled.add(stored.previous_id, len(stored.items), stored.items_size, can_continue=stored.can_continue)
             parts.append(stored)
         return [item for part in reversed(parts) for item in part.items]
@@ -71,11 +72,11 @@ class MemoryResponses(ResponseStore):
 
     @override
     async def announce(self, owner: str, stored: StoredResponse, cancel: Callable[[], None]) -> None:
-        """Do nothing: no other process asks."""
+        self._running[stored.id] = owner
 
     @override
     def forget(self, response_id: str) -> None:
-        """Do nothing: it was not announced."""
+        self._running.pop(response_id, None)
 
     @override
     async def update(self, owner: str, stored: StoredResponse) -> None:

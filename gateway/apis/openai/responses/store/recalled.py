@@ -44,8 +44,10 @@ class Recalled:
         check_recalled(self._size, self._max_bytes, "previous_response_id")
         self.follows = previous_id
 
-    def missing(self) -> RequestError:
-        """Return the error for a response to visit that is not stored."""
+    def missing(self, *, running: bool) -> RequestError:
+        """Return the error for a response to visit that is not stored, perhaps because it still runs."""
+        if running:
+            return _no_history("The previous response has not ended yet.", "previous_response_not_completed")
         message = f"Previous response with id {(self.follows or '')[:100]!r} not found."
         return _no_history(message, "previous_response_not_found")
 

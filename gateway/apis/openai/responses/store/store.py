@@ -44,7 +44,8 @@ class ResponseStore(Protocol):
     async def history(self, owner: str, response_id: str) -> list[EncodedItem]:
         """Return all items of a conversation up to a response.
 
-        Raises `RequestError` if any response of it is not stored or cannot be continued, or if it is too large.
+        Raises `RequestError` if any response of it is not stored, still runs or cannot be continued, or if it is too
+        large.
         """
         ...
 

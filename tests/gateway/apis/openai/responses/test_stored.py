@@ -129,6 +129,20 @@ async def test_a_background_response_goes_through_its_states() -> None:
     assert engine.generations[0].left is None
 
 
+async def test_a_background_response_cannot_be_continued_before_its_end() -> None:
+    engine = chatting(say_nothing)
+    async with running(engine) as app:
+        created = (await post(app, PATH, BACKGROUND)).json
+        body = {"input": "Hi", "previous_response_id": created["id"]}
+        error = (await post(app, PATH, body)).json["error"]
+        assert (error["code"], error["param"]) == ("previous_response_not_completed", "previous_response_id")
+        assert error["message"] == "The previous response has not ended yet."
+        engine.generations[0].put(Finished(0, "Hello", FinishReason.STOP, 1, 0))
+        await until(app, created["id"], "completed")
+        engine.script = answering("Bye")
+        assert (await post(app, PATH, body)).json["status"] == "completed"
+
+
 async def test_a_client_that_leaves_does_not_end_a_background_response() -> None:
     engine = chatting(say_nothing)
     async with running(engine) as app:

@@ -59,7 +59,14 @@ class MemoryBench(Bench):
     async def is_empty(self) -> bool:
         responses, conversations = self._parts()
         shares = responses._shares
-        parts = (shares._count, shares._size, shares._owners, responses._owners, conversations._kept)
+        parts = (
+            shares._count,
+            shares._size,
+            shares._owners,
+            responses._owners,
+            responses._running,
+            conversations._kept,
+        )
         return not any(parts)
 
     def _parts(self) -> tuple[MemoryResponses, MemoryConversations]:

@@ -246,9 +246,10 @@ async def a_background_response_is_stored_at_its_end(bench: Bench) -> None:
     stores = await bench.open()
     await stores.responses.announce(OWNER, response("a", status="queued", background=True), lambda: None)
     await stores.responses.update(OWNER, response("a", status="in_progress", background=True))
-    with pytest.raises(RequestError) as caught:
-        await stores.responses.history(OWNER, "a")
-    assert caught.value.code == "previous_response_not_found"
+    for owner, code in ((OWNER, "previous_response_not_completed"), ("other", "previous_response_not_found")):
+        with pytest.raises(RequestError) as caught:
+            await stores.responses.history(owner, "a")
+        assert caught.value.code == code
     ended = response("a", *asked("a"), background=True)
     await stores.responses.put(OWNER, ended)
     stores.responses.forget("a")
