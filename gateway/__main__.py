@@ -1,5 +1,6 @@
 """Entry points. They handle signals during the imports of the program, which take most of its start."""
 
+import os
 import signal
 import sys
 from types import FrameType
@@ -17,6 +18,7 @@ def llama_server() -> int:
 
 def _run(arguments: list[str]) -> int:
     """Run the program. Ctrl-C ends it as it ends other programs, without a traceback."""
+    _open_closed_streams()
     if arguments[:1] == ["serve"] and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, _not_yet)
     try:
@@ -27,6 +29,16 @@ def _run(arguments: list[str]) -> int:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         signal.raise_signal(signal.SIGINT)
         raise  # not reached, unless SIGINT is blocked
+
+
+def _open_closed_streams() -> None:
+    """Open the null device as each standard stream that is closed. Another file would otherwise get its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = open(os.devnull, mode)  # noqa: PTH123, SIM115 - it is open as long as the program
+            os.set_inheritable(stream.fileno(), True)
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
 
 
 def _not_yet(_number: int, _frame: FrameType | None) -> None:

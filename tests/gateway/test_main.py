@@ -19,7 +19,7 @@ from gateway.program import warn_of_strangers
 from tests.backends import TRIO_FIRST
 from tests.gateway.server.tls.certificates import client_context, files_in
 from tests.models import model_path
-from tests.program import GUARD, engines_of, log_until, program, program_of_users, said
+from tests.program import GUARD, ROOT, engines_of, log_until, program, program_of_users, said
 from tests.repeat import first
 
 SIGNALLED_AT_IMPORT = """
@@ -63,6 +63,12 @@ def test_the_installed_command_is_this_program() -> None:
         pytest.skip("the package is not installed beside this Python")
     run = subprocess.run([command, "--version"], capture_output=True, text=True, check=False, timeout=60)
     assert (run.returncode, run.stdout, run.stderr) == (0, f"llama-gateway {__version__}\n", "")
+
+
+def test_the_standard_streams_may_be_closed() -> None:
+    wrong = [sys.executable, "-m", "gateway", "serve", "--slots", "many"]
+    command = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *wrong]
+    assert subprocess.run(command, cwd=ROOT, check=False, timeout=60).returncode == 2
 
 
 def test_a_wrong_flag_is_one_line_and_2() -> None:
