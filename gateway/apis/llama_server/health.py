@@ -26,11 +26,12 @@ class Healthy(JsonObject):
 
 
 class Unhealthy(JsonObject):
-    """The server is not ready for requests: the state, the reason, and the progress of loading."""
+    """The server is not ready for requests: the state, the reason, the model, and the progress of loading."""
 
     status: EngineState | Literal["draining"]
     detail: str
     restarts: Count
+    model: NotRequired[str]
     progress: NotRequired[Annotated[float, Field(ge=0, le=1)]]
 
 
@@ -70,8 +71,8 @@ class HealthEndpoints:
     async def get(self, _call: Call[None]) -> JsonReply[Healthy | Unhealthy]:
         """Return 200 with `"status": "ok"` if every engine that must be ready is, else 503.
 
-        Models on demand need not be loaded. A 503 has the state of the first engine that is not ready, the reason, and
-        the progress of loading.
+        Models on demand need not be loaded. A 503 has the state of the first engine that is not ready, the reason, its
+        model, and the progress of loading.
         """
         unhealthy = self._unhealthy()
         if unhealthy is not None:
@@ -102,12 +103,13 @@ class HealthEndpoints:
     def _unhealthy(self) -> Unhealthy | None:
         if self.draining:
             return {"status": "draining", "detail": "The server is stopping.", "restarts": self._restarts()}
-        for status in (model.status for model in self._models.all if not model.source.on_demand):
+        for name, status in ((one.name, one.status) for one in self._models.all if not one.source.on_demand):
             if status.state is not EngineState.READY:
                 return {
                     "status": status.state,
                     "detail": status.detail,
                     "restarts": self._restarts(),
+                    "model": name,
                     "progress": round(status.progress, 3),
                 }
         return None

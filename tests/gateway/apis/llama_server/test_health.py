@@ -7,7 +7,7 @@ from engine import EngineState, EngineStatus
 from gateway import __version__
 from gateway.app import Equipment
 from gateway.server.lag import LoopClock
-from tests.gateway.application import app_of, gateway_of
+from tests.gateway.application import NAME, app_of, gateway_of
 from tests.gateway.asgi import AsgiCall, get
 from tests.gateway.fake_engine import FakeEngine
 
@@ -47,7 +47,7 @@ async def test_a_server_is_alive_whatever_its_engine_does(state: EngineState) ->
 @pytest.mark.parametrize("state", [state for state in EngineState if state is not EngineState.READY])
 async def test_health_has_the_reason_of_an_unavailable_engine(state: EngineState, path: str) -> None:
     reply = await get(app_in_state(state, 0.12345), path)
-    expected = {"status": state.value, "detail": "So it is.", "restarts": 2, "progress": 0.123}
+    expected = {"status": state.value, "detail": "So it is.", "restarts": 2, "model": NAME, "progress": 0.123}
     assert (reply.status, reply.json) == (503, expected)
 
 
