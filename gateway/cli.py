@@ -46,8 +46,9 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
         SystemExit: `--help` or `--version` has been printed.
     """
     flags, variables = _read_flags(arguments), _read_variables(environment)
-    config = flags.pop("config", None) or environment.get(f"{PREFIX}CONFIG")
-    file = _read_file(Path(config)) if config else {}
+    variable, typed = f"{PREFIX}CONFIG", flags.pop("config", None)
+    config = typed or environment.get(variable)
+    file = _read_file(Path(config), "--config" if typed else variable) if config else {}
 
     values = {name: value for name, value in {**file, **variables, **flags}.items() if value is not None}
     origins = {name: f"{file_key(name)} in {config}" for name in file}
@@ -92,18 +93,18 @@ def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
         raise SettingsError(str(error)) from error
 
 
-def _read_file(path: Path) -> dict[str, object]:
+def _read_file(path: Path, origin: str) -> dict[str, object]:
     try:
         file = expanded(path)
         require_regular(file)
         table = tomllib.loads(file.read_text(encoding="utf-8"))
         keys = keys_by_name(table)
     except OSError as error:
-        raise SettingsError(f"--config {str(path)!r}: {error.strerror}") from error
+        raise SettingsError(f"{origin} {str(path)!r}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"--config {str(path)!r}: not a TOML file: {error}") from error
+        raise SettingsError(f"{origin} {str(path)!r}: not a TOML file: {error}") from error
     except ValueError as error:
-        raise SettingsError(f"--config {str(path)!r}: {error}") from error
+        raise SettingsError(f"{origin} {str(path)!r}: {error}") from error
     values: dict[str, object] = {}
     for name, key in keys.items():
         value = table[key]

@@ -441,6 +441,7 @@ def test_a_settings_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 def test_a_missing_settings_file_is_refused(tmp_path: Path) -> None:
     missing = str(tmp_path / "missing.toml")
     assert complaint("--config", missing) == f"--config {missing!r}: No such file or directory"
+    assert complaint(LLAMA_GATEWAY_CONFIG=missing) == f"LLAMA_GATEWAY_CONFIG {missing!r}: No such file or directory"
 
 
 def test_unknown_and_incomplete_flags_are_refused() -> None:
