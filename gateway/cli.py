@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from engine.regular_files import require_regular
 from gateway.arguments import hyphenated
 from gateway.flags import PREFIX, TABLES, file_key, flag, flag_fields, flag_parser, keys_by_name, meant_key, repeats
 from gateway.habits import SETTINGS, settings_of
@@ -95,9 +94,7 @@ def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
 
 def _read_file(path: Path, origin: str) -> dict[str, object]:
     try:
-        file = expanded(path)
-        require_regular(file)
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
+        table = tomllib.loads(expanded(path).read_text(encoding="utf-8"))
         keys = keys_by_name(table)
     except OSError as error:
         raise SettingsError(f"{origin} {str(path)!r}: {error.strerror}") from error

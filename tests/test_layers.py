@@ -132,7 +132,6 @@ RULES: dict[str, set[str]] = {
     "gateway.middleware.faults": {"pydantic", "pydantic_core"},
     "gateway.chat": {"gateway.chat", "engine", "orjson", "typing_extensions"},
     "gateway.chat.rendering": {"gateway.chat", "engine", "msgspec", "orjson"},
-    "gateway.chat.template_file": {"gateway.chat", "engine", "engine.regular_files"},
     "gateway.chat.template": {"engine", "jinja2", "typing_extensions"},
     "gateway.chat.template_variables": {"pydantic"},
     "gateway.preparation": {

@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 from engine import without_secrets
-from engine.regular_files import require_regular
 from gateway.chat.named_templates import NAMED_TEMPLATES
 from gateway.chat.template import ChatTemplate
 
@@ -38,9 +37,7 @@ def read_template(given: str) -> str:
 
 def _text_of(path: str) -> str:
     try:
-        file = Path(path).expanduser()
-        require_regular(file)
-        return file.read_text(encoding="utf-8")
+        return Path(path).expanduser().read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"the file cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
