@@ -26,13 +26,16 @@ ANY = "*"
 LOCAL = "localhost"
 """Stands for the pages of this machine."""
 _LOCAL_ORIGIN = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
+_LIMITS = [(unit, part) for unit in ("requests", "tokens") for part in ("limit", "remaining", "reset")]
 EXPOSED_HEADERS = (
     "x-request-id",
+    "request-id",
     "x-llama-gateway-ignored",
     "retry-after",
     "retry-after-ms",
     "x-should-retry",
-    *(f"x-ratelimit-{part}-{unit}" for unit in ("requests", "tokens") for part in ("limit", "remaining", "reset")),
+    *(f"x-ratelimit-{part}-{unit}" for unit, part in _LIMITS),
+    *(f"anthropic-ratelimit-{unit}-{part}" for unit, part in _LIMITS),
     "traceresponse",
 )
 

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from gateway.apis.anthropic.headers import anthropic_headers
+from gateway.middleware.origin import EXPOSED_HEADERS
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,9 @@ def test_limits_have_anthropics_names_and_their_resets_are_dates(duration: bytes
         b"anthropic-ratelimit-requests-limit": b"60",
         b"anthropic-ratelimit-requests-remaining": b"59",
     }
+
+
+def test_web_pages_may_read_the_headers_of_anthropics_names() -> None:
+    own = {name.decode() for name, _ in anthropic_headers([(name.encode(), b"1s") for name in EXPOSED_HEADERS])}
+    assert own
+    assert own <= set(EXPOSED_HEADERS)
