@@ -1,8 +1,9 @@
 """Content as a text or an array of parts. Chat messages and response items have different names for the part types."""
 
 from collections.abc import Callable
+from typing import Any
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.nested import Nested, missing
@@ -29,6 +30,7 @@ class TextPart(Nested):
     type: str
     text: str | None = None
     refusal: str | None = None
+    prompt_cache_breakpoint: dict[str, Any] | None = Field(None, description="Has no effect: all prompts are cached.")
 
     @model_validator(mode="before")
     @classmethod

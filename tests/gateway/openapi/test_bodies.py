@@ -65,6 +65,10 @@ TAKEN: list[tuple[type[BaseModel], dict[str, Any]]] = [
         ResponseBody,
         {"input": [{"role": "user", "content": "a"}, {"id": "msg_1"}, {"type": "item_reference", "id": "x"}]},
     ),
+    *(
+        (ResponseBody, {"input": [{"role": "assistant", "content": "a", "phase": phase}]})
+        for phase in each("commentary", None)
+    ),
     (ResponseBody, {"input": "a", "tools": [{"type": "function", "name": "f", "defer_loading": False}]}),
     (ResponseBody, {"input": "a", "tools": [SPACE, {"type": "web_search", "filters": {}}]}),
     (ResponseBody, {"input": "a", "tools": [SPACE], "tool_choice": {**SPACED, "namespace": "s"}}),

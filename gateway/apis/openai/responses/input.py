@@ -13,6 +13,7 @@ from gateway.apis.openai.responses.items import (
     ENCODED_REASONING,
     ItemStatus,
     MessagePart,
+    MessagePhase,
     OutputCall,
     OutputCustomCall,
     StoredCallOutput,
@@ -84,12 +85,20 @@ class MessageItem(Nested):
     status: ItemStatus = "completed"
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
+    phase: MessagePhase | None = Field(None, description="Is stored. It does not change the prompt.")
 
     def to_json(self) -> StoredMessage:
         """Return the stored format. Text by the model becomes output text, other text becomes input text."""
         own = self.role == "assistant"
         content = [part.to_json(own=own) for part in self.content]
-        return {"id": self.id, "type": self.type, "role": self.role, "status": self.status, "content": content}
+        item: StoredMessage = {
+            "id": self.id,
+            "type": self.type,
+            "role": self.role,
+            "status": self.status,
+            "content": content,
+        }
+        return item if self.phase is None else {**item, "phase": self.phase}
 
 
 class ReasoningItem(Nested):

@@ -18,6 +18,8 @@ _GROUP = 4
 _MARK = "plain."
 
 ItemStatus: TypeAlias = Literal["in_progress", "completed", "incomplete"]
+MessagePhase: TypeAlias = Literal["commentary", "final_answer"]
+"""What OpenAI's models call their messages. Clients send it back."""
 
 
 class InputText(JsonObject):
@@ -68,6 +70,7 @@ class StoredMessage(JsonObject):
     role: Literal["user", "assistant", "system", "developer"]
     status: ItemStatus
     content: list[MessagePart]
+    phase: NotRequired[MessagePhase]
 
 
 class StoredReasoning(JsonObject):

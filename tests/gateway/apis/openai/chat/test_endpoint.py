@@ -456,6 +456,12 @@ async def test_fields_that_agents_of_the_sdk_add_to_answers_are_known() -> None:
     assert (await post(app_of(engine_of(), strict_fields=True), PATH, {"messages": messages})).status == 200
 
 
+async def test_breakpoints_of_the_cache_are_known() -> None:
+    marked = {"type": "text", "text": "Hello", "prompt_cache_breakpoint": {"mode": "explicit"}}
+    body = {"messages": [{"role": "user", "content": [marked]}], "prompt_cache_options": {"mode": "explicit"}}
+    assert (await post(app_of(engine_of(), strict_fields=True), PATH, body)).status == 200
+
+
 async def test_a_failure_in_a_stream_is_an_error_event_without_a_clean_end() -> None:
     engine = engine_of(lambda generation: generation.put(Text(0, "a")))
     async with AsgiCall(app_of(engine), PATH, orjson.dumps({"messages": ASKED, "stream": True})).running() as call:

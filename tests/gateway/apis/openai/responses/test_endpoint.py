@@ -350,6 +350,22 @@ async def test_the_metadata_of_a_client_is_accepted_also_by_a_strict_server() ->
     assert (reply.status, reply.header("x-llama-gateway-ignored")) == (200, None)
 
 
+async def test_breakpoints_of_the_cache_are_known() -> None:
+    marked = {"type": "input_text", "text": "Hi", "prompt_cache_breakpoint": {"mode": "explicit"}}
+    fields = {"input": [{"role": "user", "content": [marked]}]}
+    reply = await post(app_of(chatting(answering("x")), strict_fields=True), PATH, fields)
+    assert (reply.status, reply.header("x-llama-gateway-ignored")) == (200, None)
+
+
+async def test_phases_of_messages_are_stored() -> None:
+    phases = ["commentary", None, "final_answer"]
+    app = app_of(chatting(answering("x")), strict_fields=True)
+    said = [{"role": "assistant", "content": "Hi", "phase": phase} for phase in phases]
+    reply = await post(app, PATH, {"input": [*said, {"role": "user", "content": "Go on."}]})
+    listed = (await get(app, f"{PATH}/{reply.json['id']}/input_items")).json
+    assert [item.get("phase") for item in listed["data"]] == [None, *reversed(phases)]
+
+
 UNSUPPORTED: list[tuple[dict[str, Any], str]] = [
     ({"prompt": {"id": "pmpt_1"}}, "prompt"),
     ({"context_management": [{"type": "compaction"}]}, "context_management"),
