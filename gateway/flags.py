@@ -158,12 +158,14 @@ def flag(name: str) -> str:
 def meant_key(unknown: str, settings: Iterable[str]) -> str:
     """Return the end of a message with the setting that is meant by an unknown key; empty without one.
 
-    Keys have one name. The other names of flags are recognised, too.
+    Keys have one name. The other names of flags are recognised, too; a name that is only alike is meant if no key is.
     """
-    known = {flag(name): name for name in settings}
-    known |= {other: name for other, name in SETTINGS.items() if name in known.values() and other.startswith("--")}
-    found = [flag(unknown)] if flag(unknown) in known else closest(flag(unknown), list(known))
-    return did_you_mean([file_key(known[name]) for name in found])
+    own = {flag(name): name for name in settings}
+    others = {other: name for other, name in SETTINGS.items() if name in own.values() and other.startswith("--")}
+    if flag(unknown) in others:
+        return did_you_mean([file_key(others[flag(unknown)])])
+    meant = [names[match] for names in (own, others) for match in closest(flag(unknown), list(names))]
+    return did_you_mean([file_key(name) for name in meant[:1]])
 
 
 def file_key(name: str) -> str:

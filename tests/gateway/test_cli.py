@@ -393,6 +393,8 @@ def test_an_invalid_origin_is_refused(origin: str) -> None:
             "unknown key 'default-chat-template-kwargs' in {file}; did you mean chat-template-kwargs?",
         ),
         ("[modles.a]\nfile = 'a.gguf'", "unknown key 'modles' in {file}; did you mean models?"),
+        ("prot = 1", "unknown key 'prot' in {file}; did you mean port?"),
+        ("keep-load = true", "unknown key 'keep-load' in {file}; did you mean keep-loaded?"),
         ("gpu_layers = 1\ngpu-layers = 2", "--config {file!r}: gpu_layers and gpu-layers are the same setting"),
         ("config = 'other.toml'", "unknown key 'config' in {file}"),
         ("[alias]\nname = 'x'", "alias in {file}: should be a value in quotes, and no table"),
