@@ -14,6 +14,7 @@ from gateway.middleware.errors import Problem
 from gateway.middleware.exchange import Exchange
 from gateway.middleware.streams.blocks import blocks
 from gateway.middleware.streams.direct import DirectEvents, DirectSend
+from gateway.middleware.streams.line_ends import on_one_line
 from gateway.middleware.streams.silence import Silence
 
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -71,7 +72,7 @@ class _DirectSink:
         return self._direct.ready
 
     def send(self, pieces: Iterable[bytes]) -> None:
-        data = b"".join(pieces)
+        data = on_one_line(b"".join(pieces))
         if data:
             self._exchange.count_sent(data)
             self._direct.offer(data)
@@ -209,4 +210,4 @@ class EventStream:
             await send({"type": "http.response.start", "status": 200, "headers": self._headers})
             self._begun = True
         self._whole = data.endswith(self.framing.event_end)
-        await send({"type": "http.response.body", "body": data, "more_body": not last})
+        await send({"type": "http.response.body", "body": on_one_line(data), "more_body": not last})

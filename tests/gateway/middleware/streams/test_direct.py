@@ -117,6 +117,18 @@ async def test_events_wake_no_task_while_the_client_keeps_up() -> None:
     assert site.caller.exchange.sent == len(answer.body)
 
 
+async def test_events_that_wake_no_task_have_no_ends_of_lines_inside_of_json() -> None:
+    site = Site()
+    async with serving(site.app) as server:
+        client = server.client()
+        client.write(get())
+        await site.begin(client)
+        assert site.live.put('data: "a\u2028b"\n\n'.encode())
+        site.live.end()
+        answer = await client.answer()
+    assert answer.body == b'data: first\n\ndata: "a\\u2028b"\n\n' + DONE
+
+
 async def test_an_event_without_bytes_does_not_end_the_body() -> None:
     site = Site()
     async with serving(site.app) as server:

@@ -123,6 +123,15 @@ async def test_ready_events_are_sent_together() -> None:
     assert script.left
 
 
+async def test_clients_find_no_ends_of_lines_inside_of_json() -> None:
+    """Python's clients of Ollama, and others that read by HTTPX, find ends of lines as `str.splitlines` does."""
+    texts = [f"é{char}\\{char}" for char in "\n\x0b\x1e\u0085\u2028\u2029"]
+    reader = Reader()
+    await reader.run(EventStream(Script([b"data: %b\n\n" % orjson.dumps(text) for text in texts], []), end=b""))
+    lines = reader.bodies[0].decode().splitlines()
+    assert [orjson.loads(line.removeprefix("data: ")) for line in lines if line] == texts
+
+
 async def test_the_head_waits_for_the_first_events() -> None:
     reader = Reader()
     release = anyio.Event()
