@@ -4,6 +4,7 @@ Every text of a closed schema matches the original one, too, except for what can
 close the same things.
 """
 
+import math
 import re
 from collections.abc import Iterator
 from decimal import Decimal
@@ -28,13 +29,22 @@ _NOTES = ("default", "examples")
 _LOOK_AROUND = re.compile(r"\(\?<?[=!]")
 
 _BOUNDS = ({"minimum", "exclusiveMinimum"}, {"maximum", "exclusiveMaximum"})
+_ENDS = (
+    ("minimum", "exclusiveMinimum", ("maximum", "exclusiveMaximum"), 1),
+    ("maximum", "exclusiveMaximum", ("minimum", "exclusiveMinimum"), -1),
+)
+"""The bounds at each end of a range, those at the opposite end, and the sign of the way there."""
 _LARGEST = 9 * 10**18
 """Largest integer. Those of 64 bits end soon after it, and llguidance has no wider ranges."""
 _EXACT_DOUBLES = 2**63
 """Integers below are written with all digits of their double, larger ones with 17 at most. Those below the integers of
 64 bits are refused."""
+_WHOLE_DOUBLES = 2**52
+"""All doubles from here on are whole numbers."""
 _MOST_MULTIPLES = 500
 """Sum of the divisors of integers that are bounded. Bounds multiply the states of the remainders."""
+_NARROWING = 1e-9
+"""Share of a range that is left out where a whole number ends it."""
 _OF_SPECIAL_INTEGERS = {"enum", "const", "allOf", *_COMBINING}
 
 
@@ -47,6 +57,7 @@ def closed(schema: Schema) -> Schema:
     - Integers have at most 19 digits, unless they must be multiples of large or many numbers.
     - Values that limit no text, as a `default`, are left out.
     - Bounds of numbers are left out if they are wider than those of 64-bit integers.
+    - Ranges of numbers within one unit are a little narrower at a whole number that they exclude.
     - What cannot be enforced is left out, and overlapping alternatives of `oneOf` are those of `anyOf`, unless the
       `x-guidance` has `lenient` false.
 
@@ -69,6 +80,8 @@ def closed(schema: Schema) -> Schema:
         _drop_changed_constants(part)
         _drop_wide_bounds(part)
         _drop_look_around(part)
+    for part in parts:
+        _exclude_whole_bounds(part)
     _bound_integers(schema, parts)
     if not isinstance(options, dict):
         return schema
@@ -144,6 +157,25 @@ def _drop_wide_bounds(part: Schema) -> None:
         bound = part[key]
         if isinstance(bound, int | float) and (bound <= -_LARGEST if key in lower else bound >= _LARGEST):
             del part[key]
+
+
+def _exclude_whole_bounds(part: Schema) -> None:
+    """Narrow a range within one unit that excludes a whole number at its end: llguidance would allow this number."""
+    for included, excluded, opposite, sign in _ENDS:
+        far = [part[key] for key in opposite if key in part]
+        bound: Any = part.get(excluded)
+        if not far or not all(map(_has_fractions, [bound, part.get(included, 0), *far])) or bound % 1:
+            continue
+        width = min(sign * (end - bound) for end in far)
+        if 0 < width < 1:
+            del part[excluded]
+            narrowed = bound + sign * max(width * _NARROWING, math.ulp(bound))
+            part[included] = sign * max(sign * narrowed, sign * part.get(included, narrowed))
+
+
+def _has_fractions(value: Any) -> bool:  # noqa: ANN401 (what a schema has)
+    """Return whether a value is a number, and no double so large that all near it are whole."""
+    return type(value) in (int, float) and abs(value) < _WHOLE_DOUBLES
 
 
 def _drop_look_around(part: Schema) -> None:

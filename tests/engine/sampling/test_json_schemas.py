@@ -113,6 +113,27 @@ def test_bounds_of_every_number_of_a_programming_language_are_no_bounds(
     assert not any(allows(schema, value) for value in outside)
 
 
+@pytest.mark.parametrize(
+    ("bounds", "end", "inside"),
+    [
+        ({"exclusiveMinimum": 0, "maximum": 0.5}, 0, [0.001, 0.4, 0.5]),
+        ({"exclusiveMinimum": 0.0, "exclusiveMaximum": 0.01}, 0, [0.0005]),
+        ({"exclusiveMinimum": 1, "maximum": 1.5, "minimum": -3}, 1, [1.001, 1.5]),
+        ({"exclusiveMinimum": 1, "maximum": 1.5, "minimum": 1.25}, 1, [1.251, 1.5]),
+        ({"minimum": -1.5, "exclusiveMaximum": -1}, -1, [-1.001, -1.5]),
+    ],
+    ids=str,
+)
+def test_a_whole_number_that_ends_a_range_within_one_unit_is_excluded(
+    bounds: dict[str, float], end: int, inside: list[float]
+) -> None:
+    schema = {"type": "number", **bounds}
+    assert allows(schema, *inside)
+    assert allows(strict_schema(schema), *inside)
+    assert not allows(schema, end)
+    assert not allows(strict_schema(schema), end)
+
+
 def test_a_strict_schema_keeps_the_wide_bounds_of_numbers_that_are_no_integers() -> None:
     with pytest.raises(GrammarError, match="less than"):
         refusal(strict_schema({"type": "number", "minimum": -1e300}))
