@@ -53,7 +53,8 @@ async def answer_all(url: str, lines: list[str], results: TextIO, bar: "tqdm[Any
 
 
 def main(source: str, target: str, url: str = "http://localhost:8000") -> None:
-    lines = Path(source).read_text(encoding="utf-8").splitlines()
+    with Path(source).open(encoding="utf-8") as requests:
+        lines = list(requests)  # `str.splitlines` would also cut at U+2028, which JSON may have in its texts
     with Path(target).open("w", encoding="utf-8") as results, tqdm(total=len(lines), unit=" requests") as bar:
         asyncio.run(answer_all(url, lines, results, bar))
 

@@ -166,3 +166,12 @@ def test_the_batch_example_answers_every_request(embedded: Embedded, tmp_path: P
     assert len(ended["embeddings"]["body"]["data"]) == 2
     assert ended["a mistake"]["body"]["error"]["param"] == "temperature"
     assert len({response["request_id"] for response in ended.values()}) == 5
+
+
+def test_the_batch_example_takes_the_line_ends_of_unicode_for_text(embedded: Embedded, tmp_path: Path) -> None:
+    body = {"prompt": "a\u2028b", "max_tokens": 1}
+    request = {"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": body}
+    requests, results = tmp_path / "requests.jsonl", tmp_path / "results.jsonl"
+    requests.write_text(json.dumps(request, ensure_ascii=False) + "\n", encoding="utf-8")
+    run("batch.py", str(requests), str(results), embedded.root)
+    assert json.loads(results.read_text(encoding="utf-8"))["response"]["status_code"] == 200
