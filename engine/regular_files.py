@@ -1,8 +1,9 @@
 """Regular files, which alone are read: a FIFO waits for its writer, and a device may have no end."""
 
 import errno
+import os
 from pathlib import Path
-from stat import S_ISREG
+from stat import S_ISDIR, S_ISREG
 
 
 def require_regular(path: Path) -> None:
@@ -11,5 +12,8 @@ def require_regular(path: Path) -> None:
     Raises:
         OSError: it is not, or the file is not there.
     """
-    if not S_ISREG(path.stat().st_mode):
+    mode = path.stat().st_mode
+    if S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    if not S_ISREG(mode):
         raise OSError(errno.EINVAL, "not a regular file")

@@ -17,10 +17,14 @@ def test_a_regular_file_and_a_link_to_one_are_regular(tmp_path: Path) -> None:
     require_regular(link)
 
 
-@pytest.mark.parametrize("kind", ["folder", "fifo", "socket", "device"])
+def test_a_folder_is_refused_as_one(tmp_path: Path) -> None:
+    with pytest.raises(IsADirectoryError, match="Is a directory"):
+        require_regular(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "socket", "device"])
 def test_what_may_have_no_end_is_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)  # the address of a socket is short
-    Path("folder").mkdir()
     os.mkfifo("fifo")
     Path("device").symlink_to(os.devnull)
     with socket.socket(socket.AF_UNIX) as listening:

@@ -115,7 +115,7 @@ def test_files_of_a_folder_that_are_no_models_are_left_out_with_a_reason(tmp_pat
     assert names(found) == ["b"]
     assert [model.refusal for model in found.unserved] == [
         f"--models-dir {str(tmp_path / 'a.gguf')!r}: this is not a GGUF file",
-        f"--models-dir {str(tmp_path / 'c.gguf')!r}: the file cannot be read: not a regular file",
+        f"--models-dir {str(tmp_path / 'c.gguf')!r}: the file cannot be read: Is a directory",
     ]
 
 

@@ -59,7 +59,7 @@ def test_a_file_and_a_variable_can_have_several(folder: Path) -> None:
     ("flags", "reason"),
     [
         (["--lora", "{folder}/none.gguf"], "there is no such file"),
-        (["--lora", "{folder}"], "the file cannot be read: not a regular file"),
+        (["--lora", "{folder}"], "the file cannot be read: Is a directory"),
         (["--lora", "{folder}/fr.gguf", "--lora", "fr={folder}/de.gguf"], "2 adapters have the name 'fr'"),
         (["--control-vector", "{folder}/none.gguf:1"], "there is no such file"),
         (["--control-vector-layer-range", "12"], "should be the first and the last layer"),
