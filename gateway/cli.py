@@ -94,7 +94,7 @@ def _read_flags(arguments: Sequence[str]) -> dict[str, Any]:
 
 def _read_file(path: Path, origin: str) -> dict[str, object]:
     try:
-        table = tomllib.loads(expanded(path).read_text(encoding="utf-8"))
+        table = tomllib.loads(expanded(path).read_text(encoding="utf-8-sig"))
         keys = keys_by_name(table)
     except OSError as error:
         raise SettingsError(f"{origin} {str(path)!r}: {error.strerror}") from error

@@ -37,7 +37,7 @@ def read_template(given: str) -> str:
 
 def _text_of(path: str) -> str:
     try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
+        return Path(path).expanduser().read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ValueError(f"the file cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -216,7 +216,7 @@ def _names(names: str) -> list[str]:
 def _keys(path: str) -> list[str]:
     """Convert a file with one API key on each line."""
     try:
-        keys = Path(path).expanduser().read_text(encoding="utf-8").split()
+        keys = Path(path).expanduser().read_text(encoding="utf-8-sig").split()
     except (OSError, ValueError, RuntimeError) as error:
         raise LineError(f"--api-key-file {path!r}: the file cannot be read") from error
     return [f"--api-key={','.join(keys)}"]

@@ -434,6 +434,12 @@ def test_a_key_that_is_a_flag_of_another_program_is_answered_by_the_setting(
     assert complaint("--config", file) == f"unknown key {key!r} in {file}; did you mean {meant}?"
 
 
+def test_a_settings_file_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    file = tmp_path / "windows.toml"
+    file.write_text("port = 1", encoding="utf-8-sig")
+    assert read("--config", file).port == 1
+
+
 def test_a_settings_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "binary.toml"
     file.write_bytes(b"\xff\xfe\x00")

@@ -1,5 +1,7 @@
 """Templates by name: the prompts that llama.cpp makes for the same names, and their way through the settings."""
 
+from pathlib import Path
+
 import pytest
 
 from gateway.chat.named_templates import NAMED_TEMPLATES
@@ -42,3 +44,9 @@ def test_a_template_may_be_given_as_a_text() -> None:
 def test_another_name_is_that_of_a_file() -> None:
     with pytest.raises(ValueError, match="the file cannot be read"):
         read_template("llama7")
+
+
+def test_the_byte_order_mark_of_a_file_is_not_in_its_template(tmp_path: Path) -> None:
+    file = tmp_path / "windows.jinja"
+    file.write_text("{{ messages }}", encoding="utf-8-sig")
+    assert read_template(str(file)) == "{{ messages }}"

@@ -29,7 +29,7 @@ def model_file(folder: Path, name: str = "m.gguf") -> Path:
 
 def test_a_usual_command_line_starts_the_same_server(tmp_path: Path) -> None:
     model, keys = model_file(tmp_path), tmp_path / "keys"
-    keys.write_text("first\nsecond\n")
+    keys.write_text("first\nsecond\n", encoding="utf-8-sig")  # as editors on Windows write it
     line = (
         f"-m {model} --alias mine,other --host 0.0.0.0 -c 4096 -np 4 -t -1 -ngl 99 -fa on -b 2048 -ub 512 --no-mmap "
         f"--slots --metrics --embedding --jinja --api-key-file {keys} --timeout 900 --threads-http 4 --cont-batching"
