@@ -145,4 +145,8 @@ class Model(Protocol):
         """
 
     def prepare(self, sampling: Sampling) -> None:
-        """Make slow samplers of a request in advance, so that no step waits for them. May take long."""
+        """Make slow samplers of a request in advance, so that no step waits for them. May take long.
+
+        Raises:
+            RequestError: the vocabulary lacks a character that a sampler needs (param `dry_sequence_breakers`).
+        """

@@ -126,7 +126,7 @@ class LlamaModel(Model):
             self.info = replace(self.info, checkpoints=self.traits.needs_checkpoints)
             self.pooling = metadata.pooling(handle, config)
             self.causal = metadata.causal(handle)
-            self.dry = resources.enter_context(closing(DryTemplates(self._tokenizer.vocab, self.info.context)))
+            self.dry = resources.enter_context(closing(DryTemplates(self._tokenizer, self.info.context)))
             self._grammars = GrammarCompiler(self._tokenizer)
             self._handle: int | None = handle
             self._resources = resources.pop_all()

@@ -3,7 +3,7 @@
 import ctypes
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import llama_cpp
 
@@ -17,6 +17,17 @@ _Key: TypeAlias = tuple[float, float, int, int, tuple[str, ...]]
 """Everything that a sampler depends on: multiplier, base, allowed length, window, sequence breakers."""
 
 
+class Vocabulary(Protocol):
+    """A vocabulary of llama.cpp."""
+
+    @property
+    def vocab(self) -> int:
+        """The C vocabulary."""
+
+    def check_breaker(self, text: str) -> None:
+        """Raise `RequestError` if llama.cpp would end the process at a sequence breaker."""
+
+
 class DryTemplates:
     """Prepared samplers to copy. Owns them. Any thread may use the object.
 
@@ -24,14 +35,14 @@ class DryTemplates:
     a copy takes 0.1 ms.
     """
 
-    def __init__(self, vocab: int, context: int) -> None:
+    def __init__(self, vocabulary: Vocabulary, context: int) -> None:
         """Start without templates.
 
         Args:
-            vocab: the C vocabulary.
+            vocabulary: the vocabulary of the model, which must outlive this object.
             context: number of tokens of a slot, which is the meaning of `dry_penalty_last_n` = -1.
         """
-        self._vocab = vocab
+        self._vocabulary = vocabulary
         self._context = context
         self._templates: OrderedDict[_Key, llama_sampler_p] = OrderedDict()
         self._lock = threading.Lock()
@@ -40,6 +51,7 @@ class DryTemplates:
         """Make the template in advance, so that `sampler` is fast.
 
         Raises:
+            RequestError: the vocabulary has no token for a character of a sequence breaker.
             MemoryError: llama.cpp could not make it.
         """
         if not wanted(sampling):
@@ -86,9 +98,11 @@ class DryTemplates:
 
     def _make(self, key: _Key) -> "llama_sampler_p":
         *numbers, texts = key
+        for text in texts:
+            self._vocabulary.check_breaker(text)
         breakers = [text.encode() for text in texts]
         array = (ctypes.c_char_p * len(breakers))(*breakers)
-        made = llama_cpp.llama_sampler_init_dry(self._vocab, *numbers, array, len(breakers))
+        made = llama_cpp.llama_sampler_init_dry(self._vocabulary.vocab, *numbers, array, len(breakers))
         if not made:
             raise MemoryError("llama.cpp could not make a sampler")
         template: llama_sampler_p = made

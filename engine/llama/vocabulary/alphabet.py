@@ -47,12 +47,26 @@ class Alphabet:
         Raises:
             RequestError: it has a character without a token.
         """
+        self._check(text, special, None)
+
+    def check_breaker(self, text: str) -> None:
+        """Check that a sequence breaker of DRY can be used.
+
+        llama.cpp tokenises the rest of it behind each token that ends with its beginning.
+
+        Raises:
+            RequestError: the rest may have a character without a token.
+        """
+        for start in range(1, len(text)):
+            self._check(text[start:], False, "dry_sequence_breakers")
+
+    def _check(self, text: str, special: bool, param: str | None) -> None:
         if rest := self._names[special].sub("", text):
             characters = dict.fromkeys(_SPACE + rest.replace(" ", _SPACE))
             unknown = next((character for character in characters if not self._has(character)), None)
             if unknown is not None:
                 message = f"the vocabulary of this model has no token for the character {unknown!r}"
-                raise RequestError(message, code="unsupported")
+                raise RequestError(message, param=param, code="unsupported")
 
     def _has(self, character: str) -> bool:
         return character in self._tokens or all(map(self._has_byte, character.encode()))

@@ -211,6 +211,15 @@ class Tokenizer:
         texts = [self.tokenize(text, special=False, begin=False) for text in (prefix, suffix)]
         return [*beginning, before, *texts[0], after, *texts[1], middle]
 
+    def check_breaker(self, text: str) -> None:
+        """Check that llama.cpp can search the vocabulary for a sequence breaker of DRY.
+
+        Raises:
+            RequestError: the model has no token for a character of it.
+        """
+        if self._alphabet:
+            self._alphabet.check_breaker(text)
+
     def piece(self, token: int, *, special: bool) -> bytes:
         """Return the bytes of a token, which may be a part of a character.
 

@@ -93,7 +93,7 @@ def test_dry_draws_are_llama_cpps(model: LlamaModel, shape: dict[str, Any]) -> N
 def test_dry_templates_are_cached_for_a_while_and_freed(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TEMPLATES", 2)
     handles = Handles(monkeypatch)
-    templates = DryTemplates(model._tokenizer.vocab, CONTEXT)
+    templates = DryTemplates(model._tokenizer, CONTEXT)
     first, second, third = (Sampling(dry_multiplier=float(n + 1)) for n in range(3))
     templates.prepare(Sampling())
     assert not handles.alive, "nothing is penalised"
@@ -115,7 +115,7 @@ def test_dry_templates_are_cached_for_a_while_and_freed(model: LlamaModel, monke
 def test_a_dry_template_that_cannot_be_made_is_an_error(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = ctypes.POINTER(llama_cpp.llama_sampler)()
     monkeypatch.setattr(llama_cpp, "llama_sampler_init_dry", lambda *_: nothing)
-    templates = DryTemplates(model._tokenizer.vocab, CONTEXT)
+    templates = DryTemplates(model._tokenizer, CONTEXT)
     with pytest.raises(MemoryError):
         templates.prepare(Sampling(dry_multiplier=1.0))
     templates.close()
@@ -124,7 +124,7 @@ def test_a_dry_template_that_cannot_be_made_is_an_error(model: LlamaModel, monke
 def test_a_sampler_does_not_wait_for_the_template_of_another(
     model: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    templates = DryTemplates(model._tokenizer.vocab, CONTEXT)
+    templates = DryTemplates(model._tokenizer, CONTEXT)
     known, other = Sampling(dry_multiplier=1.0), Sampling(dry_multiplier=2.0)
     templates.prepare(known)
     make, made = llama_cpp.llama_sampler_init_dry, []
