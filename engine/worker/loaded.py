@@ -36,6 +36,8 @@ class LoadedModel:
     """Store that selects the prefixes that outlive their slots; None keeps no prefix."""
     files: FileService | None = None
     """Service that reads and writes the prefixes that outlive the engine; None keeps none."""
+    fingerprint: bytes = b""
+    """Hash of everything that saved cells depend on besides their tokens."""
 
     def lanes(self, config: EngineConfig) -> dict[type[Request], AnyLane]:
         """Return the lane of each kind of request that the model serves."""

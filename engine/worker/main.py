@@ -55,7 +55,8 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
         embedder.probe()
         model.info = _measured(model, embedder.buffers, gpu_before, 0)
         return LoadedModel(model, None, limits, lambda: embedder)
-    files = _open_files(model, config, stack)
+    facts = fingerprint(config, model.cell_facts)
+    files = _open_files(facts, config, stack)
     runner = stack.enter_context(LlamaRunner(model, config, files))
     probed = runner.probe()
     if not probed.drops:
@@ -67,15 +68,15 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
     store = PrefixStore(model.memory.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
     model.info = _measured(model, runner.buffers, gpu_before, model.memory.prefix_store)
     return LoadedModel(
-        model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store, files
+        model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store, files, facts
     )
 
 
-def _open_files(model: LlamaModel, config: EngineConfig, stack: ExitStack) -> PrefixFileService | None:
+def _open_files(facts: bytes, config: EngineConfig, stack: ExitStack) -> PrefixFileService | None:
     """Return the prefixes on disk, if they are configured."""
     if config.prefix_dir is None:
         return None
-    directory = PrefixDirectory(Path(config.prefix_dir), fingerprint(config, model.cell_facts), config.prefix_dir_bytes)
+    directory = PrefixDirectory(Path(config.prefix_dir), facts, config.prefix_dir_bytes)
     return stack.enter_context(closing(PrefixFileService(directory)))
 
 

@@ -1,14 +1,14 @@
-"""Files of saved slots, in the format of llama.cpp's sequence states.
+"""Files of saved slots: a mark with the version, a digest of what follows, the tokens with their number, and the cells.
 
-A header of three 32-bit numbers (magic, version, number of words), words that contain the tokens, and the cells. The
-words are llama-server's: a mark, a version, the number of tokens, the tokens, and the number of images, which is 0.
-Older files have the tokens only.
+llama.cpp ends the process at cells of other models and at some that were changed. So the key of the digest is the
+fingerprint of the model and its settings, and llama.cpp gets no cells of a file whose digest is wrong.
 """
 
 import errno
+import hashlib
 import struct
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
@@ -24,11 +24,9 @@ from engine.worker.loop import StepLoop
 from engine.worker.queries import query_failed
 from engine.worker.slot_states import SlotState, SlotStates
 
-MAGIC, VERSION = 0x67677371, 3
-_HEADER = struct.Struct("=III")
-_PACKED, _PACKED_VERSION = -1, 1
-"""First words of a file that is not an older one."""
-_PACKED_WORDS = 3
+_MARK = b"llama-gateway slot 1\n"
+_DIGEST = 32
+_COUNT = struct.Struct("=I")
 
 _WRONG_NAMES = {errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG}
 """Errors that another file name would not have. The others, such as a full disk, are failures of the server."""
@@ -39,15 +37,19 @@ T = TypeVar("T")
 class SlotFiles:
     """Saves, restores and erases slots, each in a thread of its own, which waits until the slot is free."""
 
-    def __init__(self, states: SlotStates | None, loop: StepLoop, write: Callable[[FromEngine], None]) -> None:
+    def __init__(
+        self, states: SlotStates | None, fingerprint: bytes, loop: StepLoop, write: Callable[[FromEngine], None]
+    ) -> None:
         """Create the service.
 
         Args:
             states: Slots of the model; None for a model that only computes embeddings.
+            fingerprint: What the cells depend on besides their tokens.
             loop: Runs the work that needs the step thread.
             write: Sends a message to the gateway. Thread-safe.
         """
         self._states = states
+        self._fingerprint = fingerprint
         self._loop = loop
         self._write = write
         self._waiting: dict[int, Future[None]] = {}
@@ -95,9 +97,9 @@ class SlotFiles:
         match query.action:
             case SlotAction.SAVE:
                 state = self._at_rest(partial(states.read, seq_id, partition), done)
-                return SlotKept(len(state.tokens), write_state(Path(query.file), state))
+                return SlotKept(len(state.tokens), write_state(Path(query.file), state, self._fingerprint))
             case SlotAction.RESTORE:
-                state, size = read_state(Path(query.file))
+                state, size = read_state(Path(query.file), self._fingerprint)
                 return SlotKept(self._at_rest(partial(states.write, seq_id, partition, state), done), size)
             case SlotAction.ERASE:
                 return SlotKept(self._at_rest(partial(states.erase, seq_id, partition), done), 0)
@@ -127,15 +129,16 @@ class SlotFiles:
         return results[0]
 
 
-def write_state(path: Path, state: SlotState) -> int:
+def write_state(path: Path, state: SlotState, fingerprint: bytes) -> int:
     """Write a file, which takes the place of one with this name as a whole, and return its size.
 
     Raises:
         RequestError: There can be no file with this name.
         EngineFault: The file cannot be written.
     """
-    words = (_PACKED, _PACKED_VERSION, len(state.tokens), *state.tokens, 0)
-    data = (_HEADER.pack(MAGIC, VERSION, len(words)), struct.pack(f"={len(words)}i", *words), state.cells)
+    count = len(state.tokens)
+    parts = (_COUNT.pack(count), struct.pack(f"={count}i", *state.tokens), state.cells)
+    data = (_MARK, _digest(parts, fingerprint), *parts)
     part = path.with_name(f".{uuid4().hex}.part")  # without the name, which may be as long as names can be
     try:
         with part.open("wb") as file:
@@ -155,26 +158,29 @@ def _file_error(done: str, error: OSError) -> EngineError:
     return EngineFault(message, code="file_failed")
 
 
-def read_state(path: Path) -> tuple[SlotState, int]:
+def _digest(parts: Iterable[bytes], fingerprint: bytes) -> bytes:
+    digest = hashlib.blake2b(key=fingerprint, digest_size=_DIGEST)
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
+def read_state(path: Path, fingerprint: bytes) -> tuple[SlotState, int]:
     """Return the contents of a file, and its size.
 
     Raises:
-        RequestError: There is no file with this name, or it is no file of a slot.
+        RequestError: There is no file with this name, or it is not as a slot of this model was saved.
         EngineFault: The file cannot be read.
     """
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            mark, digest = file.read(len(_MARK)), file.read(_DIGEST)
+            data = file.read() if mark == _MARK else b""  # another file may be larger than the memory
     except OSError as error:
         raise _file_error("read", error) from error
-    try:
-        magic, version, count = _HEADER.unpack_from(data)
-        words = struct.unpack_from(f"={count}i", data, _HEADER.size)
-    except struct.error:
-        magic = version = count = 0
-        words = ()
-    if (magic, version) != (MAGIC, VERSION):
-        raise RequestError("this is no file of a saved slot", code="invalid_file", param="filename")
-    cells = data[_HEADER.size + 4 * count :]
-    if words[:1] == (_PACKED,) and len(words) >= _PACKED_WORDS:
-        words = words[_PACKED_WORDS : _PACKED_WORDS + words[2]]
-    return SlotState(words, cells), len(data)
+    if mark != _MARK or digest != _digest([data], fingerprint):
+        message = "this is no saved slot of this model and its settings, or it was changed"
+        raise RequestError(message, code="invalid_file", param="filename")
+    (count,) = _COUNT.unpack_from(data)
+    tokens = struct.unpack_from(f"={count}i", data, _COUNT.size)
+    return SlotState(tokens, data[_COUNT.size + 4 * count :]), len(mark) + len(digest) + len(data)

@@ -194,7 +194,8 @@ class Worker:
             thread.start()
         lane = lanes.get(GenerationRequest)
         generation = lane if isinstance(lane, GenerationLane) else None
-        slot_files = SlotFiles(generation.slot_states if generation else None, loop, self._write)
+        states = generation.slot_states if generation else None
+        slot_files = SlotFiles(states, loaded.fingerprint, loop, self._write)
         return _Serving(loop, intake, generation, slot_files, threads)
 
     def _publish(self, news: Iterable[tuple[int, Event]], metrics: EngineMetrics) -> None:

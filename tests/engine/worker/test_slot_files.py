@@ -3,7 +3,6 @@
 import errno
 import os
 import queue
-import struct
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from engine.request import SlotAction
 from engine.testing.fake_model import FakeModel
 from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
-from engine.worker.slot_files import MAGIC, VERSION, SlotFiles
+from engine.worker.slot_files import SlotFiles
 from engine.worker.worker import EXIT_FAULT
 from tests.engine.worker.worker_client import GUARD, Client, Gate
 from tests.threads import refuse_thread
@@ -111,22 +110,33 @@ def test_a_file_may_have_the_longest_name(client: Client, tmp_path: Path) -> Non
     assert [*tmp_path.iterdir()] == [longest]
 
 
-def test_an_older_file_has_the_tokens_only(client: Client, tmp_path: Path) -> None:
-    end = generated(client, 1, slot=0)
-    kept(client, SAVE, 0, tmp_path / "packed")
-    data, tokens = (tmp_path / "packed").read_bytes(), len(PROMPT) + end.tokens - 1
-    assert struct.unpack_from("=iii", data, 12) == (-1, 1, tokens)
-    words = data[24 : 24 + 4 * tokens]
-    (tmp_path / "plain").write_bytes(struct.pack("=III", MAGIC, VERSION, tokens) + words + data[28 + 4 * tokens :])
-    assert kept(client, RESTORE, 1, tmp_path / "plain").tokens == tokens
+def test_no_changed_file_reaches_the_cells(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    generated(client, 1, slot=0)
+    kept(client, SAVE, 0, tmp_path / "good")
+    good = (tmp_path / "good").read_bytes()
+    monkeypatch.setattr(client.runner.cache, "write", None)
+    for at in range(len(good)):
+        (tmp_path / "changed").write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        (tmp_path / "cut").write_bytes(good[:at])
+        for name in ("changed", "cut"):
+            assert failed(client, RESTORE, 1, tmp_path / name).code == "invalid_file"
+
+
+def test_the_file_of_another_model_does_not_reach_the_cells(tmp_path: Path) -> None:
+    one, other = Client().loaded(), Client(fingerprint=b"other").loaded()
+    generated(one, 1, slot=0)
+    kept(one, SAVE, 0, tmp_path / "slot")
+    assert failed(other, RESTORE, 0, tmp_path / "slot").code == "invalid_file"
+    kept(one, RESTORE, 0, tmp_path / "slot")
+    for client in (one, other):
+        client.worker.stop()
 
 
 def test_wrong_files_are_refused_and_the_engine_goes_on(client: Client, tmp_path: Path) -> None:
     generated(client, 1, slot=0)
     kept(client, SAVE, 0, tmp_path / "good")
     good = (tmp_path / "good").read_bytes()
-    foreign = struct.pack("=III", MAGIC, VERSION, 1) + struct.pack("=i", 99_999)
-    for name, data in (("text", b"hello"), ("magic", bytes(40)), ("short", good[:-4]), ("foreign", foreign)):
+    for name, data in (("empty", b""), ("text", b"hello"), ("zeros", bytes(99)), ("more", good + b"!")):
         (tmp_path / name).write_bytes(data)
         assert failed(client, RESTORE, 1, tmp_path / name).code == "invalid_file"
     assert failed(client, RESTORE, 1, tmp_path / "missing").code == "file_error"
@@ -217,7 +227,7 @@ def test_cells_without_memory_fail_their_query_alone(
     generated(client, 1, slot=0)
     kept(client, SAVE, 0, tmp_path / "slot")
     monkeypatch.setattr(client.runner.cache, "read", raise_memory_error)
-    monkeypatch.setattr(Path, "read_bytes", raise_memory_error)
+    monkeypatch.setattr("engine.worker.slot_files._digest", raise_memory_error)
     assert failed(client, action, 0, tmp_path / "slot").code == "engine_failed"
     assert generated(client, 2).cached == len(PROMPT) - 1
 
@@ -246,7 +256,7 @@ def test_the_id_of_an_answered_query_may_be_used_again_at_once() -> None:
         replies.put(reply)
 
     loop = StepLoop([], lambda _news, _metrics: None, Progress())
-    files = SlotFiles(None, loop, write)
+    files = SlotFiles(None, b"", loop, write)
     files.submit(1, KeepSlot(ERASE, 0))
     for _ in range(2):
         assert isinstance(replies.get(timeout=GUARD), QueryFailed)

@@ -69,7 +69,10 @@ class Gate:
 class Client:
     """The gateway's side: it assigns keys and query ids, and keeps every message until a test reads it."""
 
-    def __init__(self, config: EngineConfig | None = None, model: FakeModel | None = None) -> None:
+    def __init__(
+        self, config: EngineConfig | None = None, model: FakeModel | None = None, fingerprint: bytes = b""
+    ) -> None:
+        self.fingerprint = fingerprint
         self.model = model or FakeModel()
         self.runner = FakeRunner(self.model)
         self.embedder = FakeEmbedder()
@@ -89,7 +92,8 @@ class Client:
         progress(0.5)
         stack.callback(self.closed.set)
         runner = self.runner if self.model.info.generates else None
-        return LoadedModel(self.model, runner, self.embedder.limits, self.open_embedder)
+        limits = self.embedder.limits
+        return LoadedModel(self.model, runner, limits, self.open_embedder, fingerprint=self.fingerprint)
 
     def _exit(self, code: int) -> None:
         self.freed_at_exit = self.closed.is_set()
