@@ -34,6 +34,8 @@ first tokens for those asked for (CogVLM), or dies in a call without outputs (Ch
 _RIGHT_ALONE = frozenset({"arwkv7", "plamo2", "rwkv6qwen2"})
 """Architectures whose states llama.cpp stores in wrong places, and may die of it, if a call has several sequences. The
 embedder is not affected: with an output for each token, llama.cpp computes one sequence after the other."""
+_NO_FLASH = frozenset({"plm"})
+"""Architectures whose values llama.cpp gives to flash attention in a shape at which it dies."""
 _OWN_CELLS = frozenset({"deepseek4"})
 """Architectures whose sequences have cells of their own in a unified cache, too. llama.cpp copies them only in the next
 call, by when the source may be empty."""
@@ -65,6 +67,25 @@ def check_usable(handle: int, config: EngineConfig) -> None:
     else:
         return
     raise LoadError(f"{config.model} can neither generate text token by token nor compute embeddings: it {kind}")
+
+
+def takes_flash(handle: int) -> bool:
+    """Return whether llama.cpp can compute the model with flash attention."""
+    return architecture(handle) not in _NO_FLASH
+
+
+def asks_for_flash(handle: int, config: EngineConfig) -> bool | None:
+    """Return whether flash attention has to be used; None if the engine may choose.
+
+    Raises:
+        LoadError: it is asked for, and llama.cpp cannot compute the model with it.
+    """
+    asked = config.hardware.split_mode == "tensor" or config.flash_attention
+    if takes_flash(handle):
+        return asked
+    if asked:
+        raise LoadError(f"{config.model} cannot be served with flash attention: choose --flash-attention off")
+    return False
 
 
 def _check_computed_right(handle: int, config: EngineConfig) -> None:

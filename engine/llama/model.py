@@ -105,8 +105,7 @@ class LlamaModel(Model):
             self._tokenizer = resources.enter_context(closing(Tokenizer(llama_cpp.llama_model_get_vocab(handle))))
             self.recurrent, self.window = metadata.recurrent(handle), metadata.window(handle)
             keys, values = metadata.head_sizes(handle)
-            needs_flash = config.hardware.split_mode == "tensor"
-            attention = choose_attention(needs_flash or config.flash_attention, max(keys))
+            attention = choose_attention(metadata.asks_for_flash(handle, config), max(keys))
             self.attention = on_devices(attention) if load.placement.offloads else attention
             check_cell_types(config, keys, values, self.attention, metadata.rotated_sizes(handle))
             self.backend_sampling = choose_backend_sampling(config, load.placement)

@@ -84,6 +84,10 @@ _MLA: Parameters = {
     "attention.value_length_mla": 16,
     "rope.dimension_count": 8,
 }
+_PLM: Parameters = {
+    "attention.head_count_kv": HEADS,
+    "attention.kv_lora_rank": 32,
+}
 _SPARSE: Parameters = {
     "leading_dense_block_count": 1,
     "expert_gating_func": 2,
@@ -136,6 +140,7 @@ FAMILIES = (
     _family("gpt-oss", "gpt-oss", _WINDOW, _EXPERTS, memory=Memory.WINDOW),
     _family("qwen-3-moe", "qwen3moe", _EXPERTS),
     _family("deepseek-2", "deepseek2", _EXPERTS, _MLA),
+    _family("plm", "plm", _PLM),
     _family("minimax-m3", "minimax-m3", _EXPERTS, _SPARSE),
     _family("qwen-3-next", "qwen3next", _EXPERTS, _DELTA, memory=Memory.HYBRID),
     _family("qwen-3.5", "qwen35", _DELTA, {"rope.dimension_sections": [8, 4, 4, 0]}, memory=Memory.HYBRID),

@@ -18,6 +18,8 @@ from engine.core.embedding.step import (
 )
 from engine.core.step import Outcome
 from engine.errors import EngineFault, LoadError
+from engine.llama import metadata
+from engine.llama.attention import AUTO, NO_FLASH
 from engine.llama.batch import Batch
 from engine.llama.context import LlamaContext
 from engine.llama.embedding.pooling import pooling_of
@@ -149,7 +151,7 @@ def _open_context(model: LlamaModel, config: EngineConfig, limits: EmbeddingLimi
     params.n_ctx = limits.cells
     params.n_batch = params.n_ubatch = limits.rows
     params.n_seq_max = limits.texts
-    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_AUTO
+    params.flash_attn_type = (AUTO if metadata.takes_flash(model.handle) else NO_FLASH).kind
     params.kv_unified = True  # texts share the cells, so that a long one may take them all
     purpose = f"an embedder for texts of {limits.longest} tokens"
     hide_from = logging.WARNING  # llama.cpp warns that the pooling differs from the file's

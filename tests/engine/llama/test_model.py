@@ -225,6 +225,12 @@ def test_architectures_that_llama_cpp_computes_wrongly_are_refused(
     assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
 
 
+def test_an_architecture_that_dies_with_flash_attention_is_refused_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_metadata(monkeypatch, "general.architecture", "plm")
+    with pytest.raises(LoadError, match="choose --flash-attention off"):
+        load(config(flash_attention=True))
+
+
 def test_an_architecture_without_shared_cells_has_no_unified_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     with_metadata(monkeypatch, "general.architecture", "deepseek4")
     with pytest.raises(LoadError, match="share no cells"):
