@@ -145,6 +145,9 @@ def _pair(document: str, ranking: Ranking, model: Model, longest: int, *, trunca
         tokens = tokenize(document)
     if len(tokens) > longest:
         raise _pair_too_long(longest, "query" if truncates else "documents")
+    if not tokens:
+        raise RequestError("the query and a document are empty", param="documents", code="empty_input")
+    check_ids(tokens, model.info.vocabulary, "documents")
     return tokens
 
 

@@ -193,8 +193,19 @@ class Tokenizer:
             buffer = (llama_cpp.llama_token * count)()
             given = llama_cpp.llama_tokenize(self.vocab, data, len(data), buffer, count, begin, special)
             if given >= 0:
-                return buffer[:given]
+                return self._known(buffer[:given])
             count = -given
+
+    def _known(self, tokens: list[int]) -> list[int]:
+        """Return tokens, of which llama.cpp gives an id of none, such as -1, where there is no unknown token.
+
+        Raises:
+            RequestError: one has such an id.
+        """
+        if tokens and not 0 <= min(tokens) <= max(tokens) < self.size:
+            message = "the vocabulary of this model has no token for a part of the text"
+            raise RequestError(message, code="unsupported")
+        return tokens
 
     def infill(self, prefix: str, suffix: str) -> list[int]:
         """Return the token ids of a fill-in-the-middle prompt: prefix, suffix, and the mark of the middle.

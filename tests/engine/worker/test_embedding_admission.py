@@ -172,6 +172,27 @@ def test_a_model_gets_inputs_of_its_task_only(model: FakeModel, one: EmbeddingIn
     assert (raised.value.param, raised.value.code) == ("model", "unsupported_model")
 
 
+class PairsModel(FakeModel):
+    """A model that makes the same tokens of every query and document."""
+
+    def __init__(self, tokens: list[int]) -> None:
+        super().__init__(ranks=True)
+        self.pair = tokens
+
+    def tokenize_pair(self, query: str, document: str) -> list[int]:  # noqa: ARG002
+        return self.pair
+
+
+@pytest.mark.parametrize(("tokens", "code"), [([], "empty_input"), ([1, -1], "token_out_of_range")])
+@pytest.mark.parametrize("truncation", [None, 5])
+def test_a_pair_without_tokens_or_with_unknown_ones_is_refused(
+    tokens: list[int], code: str, truncation: int | None
+) -> None:
+    with pytest.raises(RequestError) as refused:
+        admitted(PairsModel(tokens), "", Ranking(query=""), truncation=truncation)
+    assert (refused.value.code, refused.value.param) == (code, "documents")
+
+
 def test_a_model_without_embeddings_refuses_texts() -> None:
     model = FakeModel()
     model.info = replace(model.info, embeds=False)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.llama.vocabulary.vocabularies import TURNS, write_vocabulary
+from engine.errors import RequestError
+from tests.engine.llama.vocabulary.vocabularies import TURNS, opened, write_vocabulary
 
 TOKENIZE = """
 import sys
@@ -74,3 +75,10 @@ def test_a_sequence_breaker_whose_rest_cannot_be_tokenised_is_refused(tmp_path: 
     command = [sys.executable, "-c", PREPARE, str(path), *answers]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout.splitlines()) == (0, [*answers.values()]), done.stderr[-1000:]
+
+
+def test_a_text_without_a_token_is_refused_where_there_is_no_unknown_token(tmp_path: Path) -> None:
+    with opened(write_vocabulary(tmp_path / "vocabulary.gguf", "rwkv")) as vocabulary:
+        assert len(vocabulary.tokenize("ab", special=True, begin=False)) == 2
+        with pytest.raises(RequestError, match="no token for a part of the text"):
+            vocabulary.tokenize("a\u00e9", special=True, begin=False)

@@ -57,7 +57,8 @@ def write_vocabulary(
 
     Args:
         path: the file.
-        kind: `spm` (SentencePiece with a space before each text) or `bpe` (bytes, merged in pairs).
+        kind: `spm` (SentencePiece with a space before each text), `bpe` (bytes, merged in pairs) or `rwkv` (the longest
+            tokens, without some bytes, and without an unknown token).
         name: the model's name, from which llama.cpp derives attributes of its tokens.
         rename: give the tokens of turns, and the mark that looks like one, other names, as `renamed` returns them.
         pairs: further tokens of two characters.
@@ -74,8 +75,15 @@ def write_vocabulary(
     writer.add_name(name)
     if kind == "spm" and byte_fallback:
         tokens += [(f"<0x{byte:02X}>", kinds.BYTE) for byte in range(256)]
-    _bpe(writer, tokens, pre) if kind == "bpe" else _spm(writer, tokens, [*_PAIRS, *pairs])
-    writer.add_unk_token_id(0)
+    match kind:
+        case "bpe":
+            _bpe(writer, tokens, pre)
+        case "rwkv":
+            _rwkv(writer, tokens)
+        case _:
+            _spm(writer, tokens, [*_PAIRS, *pairs])
+    if kind != "rwkv":
+        writer.add_unk_token_id(0)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
     writer.write_header_to_file()
@@ -108,3 +116,11 @@ def _bpe(writer: gguf.GGUFWriter, tokens: list[tuple[str, gguf.TokenType]], pre:
     writer.add_token_types([int(kind) for _, kind in tokens])
     writer.add_token_merges([" ".join(pair) for pair in _PAIRS])
     writer.add_add_bos_token(False)
+
+
+def _rwkv(writer: gguf.GGUFWriter, tokens: list[tuple[str, gguf.TokenType]]) -> None:
+    unescaped = [letter for letter in ("\n", *_LETTERS) if letter != "\\"]
+    tokens += [(letter, gguf.TokenType.NORMAL) for letter in unescaped]
+    writer.add_tokenizer_model("rwkv")
+    writer.add_token_list([text for text, _ in tokens])
+    writer.add_token_types([int(kind) for _, kind in tokens])
