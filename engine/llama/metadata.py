@@ -34,6 +34,9 @@ first tokens for those asked for (CogVLM), or dies in a call without outputs (Ch
 _RIGHT_ALONE = frozenset({"arwkv7", "plamo2", "rwkv6qwen2"})
 """Architectures whose states llama.cpp stores in wrong places, and may die of it, if a call has several sequences. The
 embedder is not affected: with an output for each token, llama.cpp computes one sequence after the other."""
+_EVEN = frozenset({"kimi-linear", "minimax-01"})
+"""Architectures at which llama.cpp dies, as it makes a context, unless the slots share a physical batch evenly. Its
+size is a power of two."""
 _NO_FLASH = frozenset({"plm"})
 """Architectures whose values llama.cpp gives to flash attention in a shape at which it dies."""
 _OWN_CELLS = frozenset({"deepseek4"})
@@ -96,6 +99,11 @@ def _check_computed_right(handle: int, config: EngineConfig) -> None:
         raise LoadError(
             f"{config.model} cannot be served with --slots {config.slots}: llama.cpp computes several sequences of "
             f"{name} wrongly: choose --slots 1"
+        )
+    if name in _EVEN and not config.kv_unified and config.slots.bit_count() > 1:
+        raise LoadError(
+            f"{config.model} cannot be served with --slots {config.slots}: llama.cpp dies at {name} unless they are a "
+            "power of two: choose another number, or --kv-unified"
         )
     if name in _OWN_CELLS and config.kv_unified:
         raise LoadError(f"{config.model} cannot be served with --kv-unified: sequences of {name} share no cells")

@@ -212,6 +212,8 @@ def with_metadata(monkeypatch: pytest.MonkeyPatch, ending: str, value: str) -> N
         ("chameleon", "computes chameleon wrongly"),
         ("cogvlm", "computes cogvlm wrongly"),
         ("arwkv7", "choose --slots 1"),
+        ("kimi-linear", "a power of two"),
+        ("minimax-01", "a power of two"),
         ("plamo2", "choose --slots 1"),
         ("rwkv6qwen2", "choose --slots 1"),
     ],
@@ -221,7 +223,7 @@ def test_architectures_that_llama_cpp_computes_wrongly_are_refused(
 ) -> None:
     with_metadata(monkeypatch, "general.architecture", name)
     with pytest.raises(LoadError, match=reason):
-        load(config(slots=2))
+        load(config(slots=6))
     assert calls == {"llama_model_load_from_file": 1, "llama_model_free": 1}
 
 
