@@ -7,7 +7,6 @@ import llama_cpp
 
 from engine.config import EngineConfig
 from engine.errors import LoadError
-from engine.hardware import RopeScaling
 from engine.info import ModelInfo
 from engine.llama.cpu.properties import gains_by_repacking
 from engine.llama.hardware import rope
@@ -42,6 +41,8 @@ _NO_FLASH = frozenset({"plm"})
 _OWN_CELLS = frozenset({"deepseek4"})
 """Architectures whose sequences have cells of their own in a unified cache, too. llama.cpp copies them only in the next
 call, by when the source may be empty."""
+_CLASSIFIER, _LEARNED_POSITIONS = "cls.", "position_embd."
+"""Beginnings of the names of tensors."""
 _NO_EMBEDDINGS = frozenset({"deepseek4", "qwen4exp"})
 """Architectures with embeddings that are narrower than `llama_model_n_embd_out`: llama.cpp dies as it reads them."""
 
@@ -59,7 +60,7 @@ def check_usable(handle: int, config: EngineConfig) -> None:
             llama.cpp computes it wrongly.
     """
     _check_computed_right(handle, config)
-    if ranks(handle, config) and not _has_classifier(config.model):  # llama.cpp would score by anything
+    if ranks(handle, config) and not _has_tensor(config.model, _CLASSIFIER):  # llama.cpp would score by anything
         raise LoadError(f"{config.model} cannot rank: it has no classifier")
     if llama_cpp.llama_model_has_encoder(handle) or not llama_cpp.llama_model_has_decoder(handle):
         kind = "has an encoder"
@@ -142,17 +143,23 @@ def window(handle: int) -> int:
     return int(llama_cpp.llama_model_n_swa(handle))
 
 
-def extended_context(handle: int, scaling: RopeScaling) -> int:
+def extended_context(handle: int, config: EngineConfig) -> int:
     """Return the training context of the model, as the scaling of its positions extends it.
 
     Raises:
-        LoadError: the scaling has no factor.
+        LoadError: the scaling has no factor, or texts would have more positions than the model has learned.
     """
-    rope.check_scale(scaling, llama_cpp.llama_model_rope_freq_scale_train(handle))
+    rope.check_scale(config.rope, llama_cpp.llama_model_rope_freq_scale_train(handle))
     original = _own_metadata(handle, "rope.scaling.original_context_length")
-    return rope.extended_context(
-        scaling, llama_cpp.llama_model_n_ctx_train(handle), int(original) if original else None
-    )
+    trained = llama_cpp.llama_model_n_ctx_train(handle)
+    extended = rope.extended_context(config.rope, trained, int(original) if original else None)
+    longer = max(extended, config.context or 0) > trained and generates(handle, config)  # embeddings never are
+    if longer and _has_tensor(config.model, _LEARNED_POSITIONS):
+        raise LoadError(
+            f"{config.model} has learned only {trained} positions, and llama.cpp would die beyond them: choose "
+            f"--context {trained} and no scaling of positions"
+        )
+    return extended
 
 
 def causal(handle: int) -> bool:
@@ -172,8 +179,8 @@ def ranks(handle: int, config: EngineConfig) -> bool:
     return pooling(handle, config) == llama_cpp.LLAMA_POOLING_TYPE_RANK
 
 
-def _has_classifier(path: str) -> bool:
-    return any(name.startswith("cls.") for name in read_model_file(Path(path)).tensors)
+def _has_tensor(path: str, start: str) -> bool:
+    return any(name.startswith(start) for name in read_model_file(Path(path)).tensors)
 
 
 def rank_template(handle: int) -> str | None:

@@ -160,7 +160,7 @@ class LlamaModel(Model):
             vocabulary=self._tokenizer.size,
             gpus=gpus,
         )
-        trained = metadata.extended_context(handle, config.rope)
+        trained = metadata.extended_context(handle, config)
         recurrent = metadata.has_state(handle)
         with simulation:
             if metadata.generates(handle, config):

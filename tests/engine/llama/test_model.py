@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import LoadError, RequestError
+from engine.hardware import RopeScaling
 from engine.llama import devices, metadata
 from engine.llama.memory import plan
 from engine.llama.model import LlamaModel
+from tests.architectures.families import CONTEXT, FAMILIES
+from tests.architectures.models import write_family
 from tests.c_calls import count_calls
 from tests.models import model_path
 
@@ -231,6 +235,16 @@ def test_an_architecture_that_dies_with_flash_attention_is_refused_with_it(monke
     with_metadata(monkeypatch, "general.architecture", "plm")
     with pytest.raises(LoadError, match="choose --flash-attention off"):
         load(config(flash_attention=True))
+
+
+@pytest.mark.parametrize("longer", [{"context": CONTEXT + 1}, {"rope": RopeScaling(freq_scale=0.5)}])
+def test_a_model_with_learned_positions_has_no_more_of_them(tmp_path: Path, longer: dict[str, Any]) -> None:
+    path = tmp_path / "model.gguf"
+    write_family(replace(FAMILIES[0], architecture="gpt2"), path)
+    with load(config(path, context=CONTEXT)) as model:
+        assert model.info.context == CONTEXT
+    with pytest.raises(LoadError, match=f"choose --context {CONTEXT} "):
+        load(config(path, **longer))
 
 
 def test_an_architecture_without_shared_cells_has_no_unified_cache(monkeypatch: pytest.MonkeyPatch) -> None:
