@@ -6,6 +6,7 @@ fingerprint of the model and its settings, and llama.cpp gets no cells of a file
 
 import errno
 import hashlib
+import os
 import struct
 import threading
 from collections.abc import Callable, Iterable
@@ -158,6 +159,11 @@ def _file_error(done: str, error: OSError) -> EngineError:
     return EngineFault(message, code="file_failed")
 
 
+def _without_waiting(path: str, flags: int) -> int:
+    """Open a file; a named pipe without waiting for its other end."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _digest(parts: Iterable[bytes], fingerprint: bytes) -> bytes:
     digest = hashlib.blake2b(key=fingerprint, digest_size=_DIGEST)
     for part in parts:
@@ -173,7 +179,7 @@ def read_state(path: Path, fingerprint: bytes) -> tuple[SlotState, int]:
         EngineFault: The file cannot be read.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_without_waiting) as file:
             mark, digest = file.read(len(_MARK)), file.read(_DIGEST)
             data = file.read() if mark == _MARK else b""  # another file may be larger than the memory
     except OSError as error:
