@@ -6,7 +6,6 @@ fingerprint of the model and its settings, and llama.cpp gets no cells of a file
 
 import errno
 import hashlib
-import os
 import struct
 import threading
 from collections.abc import Callable, Iterable
@@ -20,6 +19,7 @@ from uuid import uuid4
 from engine.core.partition import partition_hash
 from engine.errors import EngineError, EngineFault, RequestError
 from engine.protocol.messages import Answered, FromEngine, KeepSlot, SlotKept
+from engine.regular_files import require_regular
 from engine.request import SlotAction
 from engine.worker.loop import StepLoop
 from engine.worker.queries import query_failed
@@ -29,7 +29,7 @@ _MARK = b"llama-gateway slot 1\n"
 _DIGEST = 32
 _COUNT = struct.Struct("=I")
 
-_WRONG_NAMES = {errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG}
+_WRONG_NAMES = {errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
 """Errors that another file name would not have. The others, such as a full disk, are failures of the server."""
 
 T = TypeVar("T")
@@ -159,11 +159,6 @@ def _file_error(done: str, error: OSError) -> EngineError:
     return EngineFault(message, code="file_failed")
 
 
-def _without_waiting(path: str, flags: int) -> int:
-    """Open a file; a named pipe without waiting for its other end."""
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
 def _digest(parts: Iterable[bytes], fingerprint: bytes) -> bytes:
     digest = hashlib.blake2b(key=fingerprint, digest_size=_DIGEST)
     for part in parts:
@@ -179,7 +174,8 @@ def read_state(path: Path, fingerprint: bytes) -> tuple[SlotState, int]:
         EngineFault: The file cannot be read.
     """
     try:
-        with open(path, "rb", opener=_without_waiting) as file:
+        require_regular(path)
+        with path.open("rb") as file:
             mark, digest = file.read(len(_MARK)), file.read(_DIGEST)
             data = file.read() if mark == _MARK else b""  # another file may be larger than the memory
     except OSError as error:

@@ -140,7 +140,7 @@ def test_wrong_files_are_refused_and_the_engine_goes_on(client: Client, tmp_path
         (tmp_path / name).write_bytes(data)
         assert failed(client, RESTORE, 1, tmp_path / name).code == "invalid_file"
     os.mkfifo(tmp_path / "pipe")
-    assert failed(client, RESTORE, 1, tmp_path / "pipe").code == "invalid_file"
+    assert failed(client, RESTORE, 1, tmp_path / "pipe").code == "file_error"
     assert failed(client, RESTORE, 1, tmp_path / "missing").code == "file_error"
     assert failed(client, SAVE, 0, tmp_path / "missing" / "file").code == "file_error"
     assert failed(client, SAVE, 0, tmp_path / ("a" * 256)).code == "file_error"
