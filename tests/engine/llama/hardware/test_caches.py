@@ -26,6 +26,7 @@ def allocated(family: str, caplog: pytest.LogCaptureFixture) -> float:
     params = llama_cpp.llama_context_default_params()
     params.n_ctx, params.n_seq_max = SLOTS * CONTEXT, SLOTS
     with caplog.at_level(_DEBUG, "llama.cpp"), LlamaModel(config, lambda _share: None) as model:
+        params.flash_attn_type = model.attention.kind
         caplog.clear()
         LlamaContext(model, config, params, purpose="the context").close()
     return sum(float(match[1]) for line in caplog.messages if (match := _BUFFER.match(line)))

@@ -12,7 +12,8 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import LoadError
-from engine.llama.attention import AUTO, NO_FLASH
+from engine.llama import metadata
+from engine.llama.attention import AUTO, NO_FLASH, Attention
 from engine.llama.backend_sampling.samplers import TopKSamplers
 from engine.llama.log_bridge import capture_log
 from engine.llama.memory.buffers import HOST
@@ -63,9 +64,14 @@ def allocated(model: LlamaModel, params: llama_cpp.llama_context_params) -> Coun
     return found
 
 
+def usable(attention: Attention, model: LlamaModel) -> Attention:
+    """Return an implementation, or the other one where llama.cpp dies with flash attention."""
+    return attention if metadata.takes_flash(model.handle) else NO_FLASH
+
+
 def test_samplers_on_the_device_count(model: LlamaModel, simulation: Simulation) -> None:
     settings = EngineConfig(model="", slots=3)
-    params = context_params(settings, all_cells(3, 256), AUTO, full_windows=True)
+    params = context_params(settings, all_cells(3, 256), usable(AUTO, model), full_windows=True)
     without, simulated = simulation.simulate(params).buffers, simulation.simulate(params, sampled=True).buffers
     with closing(TopKSamplers(3, model.info.vocabulary)) as samplers:
         samplers.put_into(params)
@@ -79,11 +85,12 @@ def test_samplers_on_the_device_count(model: LlamaModel, simulation: Simulation)
 @pytest.mark.parametrize("attention", [AUTO, NO_FLASH], ids=["flash", "plain"])
 @pytest.mark.parametrize(("slots", "context"), [(1, 256), (3, 1000), (8, 2048)])
 def test_a_simulated_context_has_the_buffers_of_a_real_one(
-    model: LlamaModel, simulation: Simulation, slots: int, context: int, attention: Any, cache: str
+    model: LlamaModel, simulation: Simulation, slots: int, context: int, attention: Attention, cache: str
 ) -> None:
     settings = EngineConfig(model="", slots=slots, kv_unified=cache == "unified")
     snapshots = 3 if cache == "windows, snapshots" else 0
     cells = all_cells(slots, context)
+    attention = usable(attention, model)
     params = context_params(settings, cells, attention, full_windows=cache == "whole", snapshots=snapshots)
     real, simulated = allocated(model, params), simulation.simulate(params).buffers
     assert simulated.cells[HOST] == pytest.approx(real["KV"] + real["RS"], abs=4 * ROUNDING)
