@@ -158,3 +158,14 @@ def test_tokens_that_pad_a_row_are_no_guesses() -> None:
     for _ in range(2):
         assert {len(draft) for draft in speculator.draft(rows)} == {7}
         speculator.observe(72, 1.0, drawn=9, accepted=0)
+
+
+@pytest.mark.parametrize(("rates", "length"), [((0.9, 0.9), 7), ((0.9, 0.5), 3), ((0.9, None), 1)])
+def test_a_row_does_not_wait_for_the_drafts_of_others(rates: tuple[float | None, ...], length: int) -> None:
+    """A draft of one token makes the step a twentieth longer. A row without drafts would get less of longer ones."""
+    rows = [always(rate or 0.0) for rate in rates]
+    for row, rate in zip(rows, rates, strict=True):
+        if rate is None:
+            row.drafter = None
+    speculator = measured({2: 1.0, 4: 1.05, 8: 1.4, 16: 2.1, 32: 3.0})
+    assert {len(draft) for draft in speculator.draft(rows)} == {length}
