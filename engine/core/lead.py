@@ -36,7 +36,7 @@ class StepLead:
         if not _append_all(plan, result):
             return None
         rows = [chunk.sequence for chunk in plan.chunks]
-        following = self._planner.decode_step(rows, alone=len(rows) == 1)
+        following = self._planner.decode_step(rows, running=len(rows))
         if self._ledger.make_room(following.tokens) and not self._ledger.unclean:
             self._following = following
         return self._following

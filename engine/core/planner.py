@@ -42,14 +42,14 @@ class Planner:
         self._row_compactor = Compactor(ledger, bridges=True)
         self._prompt_compactor = Compactor(ledger)
 
-    def decode_step(self, rows: list[Sequence], *, alone: bool) -> StepPlan:
+    def decode_step(self, rows: list[Sequence], *, running: int) -> StepPlan:
         """Return a step that computes one token of each row, and draft tokens after it.
 
         A full slot discards tokens first: after the moves, which it may still be a part of.
 
         Args:
             rows: the sequences.
-            alone: whether no other sequence runs than the only row.
+            running: number of all sequences that run.
         """
         rows.sort(key=_by_slot)
         self._row_compactor.gather(rows)
@@ -57,7 +57,7 @@ class Planner:
         for row in rows:
             if row.full:
                 self._ledger.shift(row)
-        drafts = self._speculator.draft(rows, alone=alone)
+        drafts = self._speculator.draft(rows, running)
         chunks = (Chunk(row, 1, sample=row.draws, draft=draft) for row, draft in zip(rows, drafts, strict=True))
         return StepPlan(tuple(chunks), decode=True, adapters=rows[0].adapters)
 

@@ -169,7 +169,7 @@ class Scheduler:
     def _next_step(self, turn: Turn, *, contended: bool) -> StepPlan | None:
         """Return the step of a turn, or no step if a sequence had to be preempted for its cells."""
         if turn is Turn.URGENT:
-            plan = self._planner.decode_step(self._rows, alone=len(self._running) == 1)
+            plan = self._planner.decode_step(self._rows, running=len(self._running))
         else:
             shared = contended or bool(self._rows) or self._running.requests > 1
             plan = self._planner.prompt_step(self._prompts, hurried=shared, turns=max(1, self._adapter_turns.waiting))

@@ -18,8 +18,9 @@ _MIN_GAIN = 1.1
 _MIN_GAIN_WITH_REPEATS = 1.3
 """The same where a rejection takes another step: a wrong estimate costs more there."""
 _MOST_DELAY = 1.1
-"""Time of a step with draft tokens for each token that a row may expect of it, relative to a step without them. So no
-row waits for the drafts of others: a step of two rows and 15 draft tokens can take three times as long on a CPU."""
+"""Time of a step with draft tokens for each token that a row may expect of it, relative to a step without them. So
+neither a row nor a prompt waits for the drafts of others: a step of two rows with 15 draft tokens each can take three
+times as long on a CPU."""
 _NEARLY = 0.95
 """Expected speed of a shorter length, relative to the best one, that is good enough: fewer guesses are wrong."""
 _RECENT = 5
@@ -62,29 +63,29 @@ class Speculator:
         earned = _CREDIT_OF_DRAWN * drawn + _CREDIT_OF_ACCEPTED * accepted
         self._credit = min(_CREDIT, self._credit + earned - max(0, self._guesses - accepted))
 
-    def draft(self, rows: list[Sequence], *, alone: bool = False) -> list[DraftTokens]:
+    def draft(self, rows: list[Sequence], running: int) -> list[DraftTokens]:
         """Return the draft tokens of each row of the next decode step: equally many for each row.
 
         Rows with equally many tokens share a weight pass. So a row without a draft is padded.
 
         Args:
             rows: the sequences, in ascending order of their slots.
-            alone: whether no other sequence runs than the only row.
+            running: number of all sequences that run. Those that are no rows wait for the step.
         """
         self._guesses = 0
         if self._pause:
             self._pause -= 1
             return [()] * len(rows)
-        if not self._may_draft(rows, alone=alone):
+        if not self._may_draft(rows, running):
             return [()] * len(rows)
         drafts = [row.drafter.draft(row.tokens, LENGTHS[-1]) if row.drafter else [] for row in rows]
-        length = self._best_length(rows, drafts) if any(drafts) else 0
+        length = self._best_length(rows, drafts, waits=running > len(rows)) if any(drafts) else 0
         if not length:
             self._pause = len(rows) // _ROWS_AT_ONCE
             return [()] * len(rows)
         return [_padded(draft, length, row.tokens[-1]) for row, draft in zip(rows, drafts, strict=True)]
 
-    def _may_draft(self, rows: list[Sequence], *, alone: bool) -> bool:
+    def _may_draft(self, rows: list[Sequence], running: int) -> bool:
         """Return whether the next step may have draft tokens.
 
         Not the step that computes the end of a prompt where that is a checkpoint: its state is saved after the step.
@@ -93,13 +94,16 @@ class Speculator:
             return False
         if self._traits.needs_checkpoints and any(row.unread for row in rows):
             return False
-        if self._traits.drops_steps and not alone:  # others would wait for what is computed again
+        if self._traits.drops_steps and running > 1:  # others would wait for what is computed again
             return False
         neighbours = rows[-1].seq_id - rows[0].seq_id < len(rows)
         return neighbours or not self._traits.has_state
 
-    def _best_length(self, rows: list[Sequence], drafts: list[list[int]]) -> int:
-        """Return the length with the most expected tokens a second; 0 for no draft."""
+    def _best_length(self, rows: list[Sequence], drafts: list[list[int]], *, waits: bool) -> int:
+        """Return the length with the most expected tokens a second; 0 for no draft.
+
+        `waits` is whether a sequence waits for the step that is no row of it.
+        """
         most = min(self._traits.max_draft, min(row.room for row in rows) - 1, SCORED_AT_ONCE // len(rows))
         if self._traits.drops_steps:  # a padded draft is always rejected
             most = min(most, *map(len, drafts))
@@ -116,7 +120,7 @@ class Speculator:
         affordable = [
             length
             for length in lengths
-            if enough < guesses[length] <= self._credit and not self._delays_a_row(rows, length)
+            if enough < guesses[length] <= self._credit and not self._delays_others(rows, length, waits=waits)
         ]
         speeds = {length: self._expected_speed(rows, drafts, length) for length in affordable}
         fastest = max(speeds.values(), default=0.0)
@@ -138,12 +142,12 @@ class Speculator:
         )
         return tokens / self._expected_seconds(len(rows), length)
 
-    def _delays_a_row(self, rows: list[Sequence], length: int) -> bool:
-        """Return whether a row would get its tokens clearly later than without draft tokens.
+    def _delays_others(self, rows: list[Sequence], length: int, *, waits: bool) -> bool:
+        """Return whether draft tokens would clearly delay the tokens of a row, or a sequence that waits for the step.
 
         A row that only has no draft at the moment counts by its acceptance rate, too.
         """
-        rate = min(row.drafter.acceptance_rate if row.drafter else 0.0 for row in rows)
+        rate = 0.0 if waits else min(row.drafter.acceptance_rate if row.drafter else 0.0 for row in rows)
         most = self._expected_seconds(len(rows), 0) * expected_tokens(rate, length) * _MOST_DELAY
         return self._expected_seconds(len(rows), length) > most
 

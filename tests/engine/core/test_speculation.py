@@ -211,7 +211,7 @@ def test_rows_apart_have_no_drafts_where_only_neighbours_may(only_neighbours: bo
     for apart in (1, 2):
         for at, row in enumerate(rows):
             row.seq_id, row.computed = at * apart, len(row.tokens) - 1
-        assert any(speculator.draft(rows)) == (apart == 1 or not only_neighbours)
+        assert any(speculator.draft(rows, len(rows))) == (apart == 1 or not only_neighbours)
 
 
 def test_cells_of_rejected_draft_tokens_are_dropped_before_the_next_pass() -> None:
@@ -269,7 +269,7 @@ def test_each_draft_length_is_tried_once() -> None:
     speculator = Speculator(FakeModel().traits)
     speculator.observe(1, 1.0, drawn=1, accepted=0)
     tried = []
-    while draft := speculator.draft([row])[0]:
+    while draft := speculator.draft([row], 1)[0]:
         tried.append(len(draft))
         speculator.observe(1 + len(draft), 100.0, drawn=1 + len(draft), accepted=len(draft))
     assert sorted(tried) == list(LENGTHS)
@@ -310,7 +310,7 @@ def draw_from(speculator: Speculator, tokens: int, rate: float, noise: float) ->
     row.drafter = drafter = AlwaysDrafting([])
     accepted = rejected = 0
     while tokens > 0:
-        draft = speculator.draft([row])[0]
+        draft = speculator.draft([row], 1)[0]
         right = 0
         while right < LENGTHS[-1] and chance.random() < rate:
             right += 1
@@ -350,6 +350,6 @@ def test_the_more_rows_have_no_draft_the_less_often_they_are_looked_at(monkeypat
     for some in (rows[:1], rows[:8], rows):
         looks.clear()
         speculator = Speculator(FakeModel().traits)
-        assert all(draft == () for _ in range(20) for draft in speculator.draft(some))
+        assert all(draft == () for _ in range(20) for draft in speculator.draft(some, len(some)))
         counts.append(len(looks) // len(some))
     assert counts == [20, 10, 4]
