@@ -1,4 +1,4 @@
-"""Regular files, which alone are read: a FIFO waits for its writer, and a device may have no end."""
+"""Regular files, from which alone models and slots are read: a FIFO waits for its writer, a device may have no end."""
 
 import errno
 import os

@@ -197,10 +197,10 @@ class Tokenizer:
             count = -given
 
     def _known(self, tokens: list[int]) -> list[int]:
-        """Return tokens, of which llama.cpp gives an id of none, such as -1, where there is no unknown token.
+        """Return tokens, if all have ids. A vocabulary without an unknown token gives -1 where a text has no token.
 
         Raises:
-            RequestError: one has such an id.
+            RequestError: a part of the text has no token.
         """
         if tokens and not 0 <= min(tokens) <= max(tokens) < self.size:
             message = "the vocabulary of this model has no token for a part of the text"
