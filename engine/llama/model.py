@@ -34,7 +34,7 @@ from engine.llama.memory.simulation import Simulation
 from engine.llama.vocabulary.tokenizer import Tokenizer
 from engine.prompt import PromptText
 from engine.request import Grammar, Sampling
-from engine.sampling.dry import DryTemplates
+from engine.sampling import dry
 from engine.sampling.grammar import CompiledGrammar, GrammarCompiler
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class LlamaModel(Model):
     """The attention implementation to use."""
     memory: MemoryPlan
     """The memory of the context that generates."""
-    dry: DryTemplates
+    dry: dry.DryTemplates
     """Maker of the DRY samplers."""
     pooling: int
     """llama.cpp's number of the pooling type; 0 or less without a type."""
@@ -125,7 +125,7 @@ class LlamaModel(Model):
             self.info = replace(self.info, checkpoints=self.traits.needs_checkpoints)
             self.pooling = metadata.pooling(handle, config)
             self.causal = metadata.causal(handle)
-            self.dry = resources.enter_context(closing(DryTemplates(self._tokenizer, self.info.context)))
+            self.dry = resources.enter_context(closing(dry.DryTemplates(self._tokenizer.vocab, self.info.context)))
             self._grammars = GrammarCompiler(self._tokenizer)
             self._handle: int | None = handle
             self._resources = resources.pop_all()
@@ -153,16 +153,9 @@ class LlamaModel(Model):
         gpus = self.placement.gpus
         if any(gpu.startswith("CUDA") for gpu in gpus):
             check_cuda(config, self.attention, llama_cpp.llama_print_system_info().decode())
-        simulation = Simulation(
-            config.model,
-            params.c,
-            architecture=metadata.architecture(handle),
-            vocabulary=self._tokenizer.size,
-            gpus=gpus,
-        )
-        trained = metadata.extended_context(handle, config)
-        recurrent = metadata.has_state(handle)
-        with simulation:
+        trained, recurrent = metadata.extended_context(handle, config), metadata.has_state(handle)
+        name, size = metadata.architecture(handle), self._tokenizer.size
+        with Simulation(config.model, params.c, architecture=name, vocabulary=size, gpus=gpus) as simulation:
             if metadata.generates(handle, config):
                 check_generating(config, self.attention, simulation, recurrent=recurrent)
             kind = {"windowed": self.window > 0, "recurrent": recurrent}
@@ -269,7 +262,10 @@ class LlamaModel(Model):
 
     @override
     def prepare(self, sampling: Sampling) -> None:
-        self.dry.prepare(sampling)
+        if dry.wanted(sampling):
+            for breaker in sampling.dry_sequence_breakers:
+                self._tokenizer.check_breaker(breaker)
+            self.dry.prepare(sampling)
 
 
 def _weights(handle: int, config: EngineConfig, load: LoadPlan, log: Sequence[str]) -> dict[str, int]:

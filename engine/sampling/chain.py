@@ -22,12 +22,12 @@ class SamplerChain:
         Raises:
             MemoryError: llama.cpp could not make one of them.
         """
-        self._handle: llama_sampler_p | None = _made(
+        self._handle: llama_sampler_p | None = made(
             llama_cpp.llama_sampler_chain_init(llama_cpp.llama_sampler_chain_default_params())
         )
         try:
             for sampler in samplers:
-                llama_cpp.llama_sampler_chain_add(self._handle, _made(sampler))
+                llama_cpp.llama_sampler_chain_add(self._handle, made(sampler))
         except BaseException:
             self.close()
             raise
@@ -54,7 +54,12 @@ class SamplerChain:
             llama_cpp.llama_sampler_free(handle)
 
 
-def _made(sampler: "llama_sampler_p | None") -> "llama_sampler_p":
+def made(sampler: "llama_sampler_p | None") -> "llama_sampler_p":
+    """Return a new sampler.
+
+    Raises:
+        MemoryError: llama.cpp could not make it.
+    """
     if not sampler:
         raise MemoryError("llama.cpp could not make a sampler")
     return sampler

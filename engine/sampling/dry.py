@@ -3,11 +3,12 @@
 import ctypes
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import llama_cpp
 
 from engine.request import Sampling
+from engine.sampling.chain import made
 
 if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_sampler_p
@@ -17,17 +18,6 @@ _Key: TypeAlias = tuple[float, float, int, int, tuple[str, ...]]
 """Everything that a sampler depends on: multiplier, base, allowed length, window, sequence breakers."""
 
 
-class Vocabulary(Protocol):
-    """A vocabulary of llama.cpp."""
-
-    @property
-    def vocab(self) -> int:
-        """The C vocabulary."""
-
-    def check_breaker(self, text: str) -> None:
-        """Raise `RequestError` if llama.cpp would end the process at a sequence breaker."""
-
-
 class DryTemplates:
     """Prepared samplers to copy. Owns them. Any thread may use the object.
 
@@ -35,27 +25,24 @@ class DryTemplates:
     a copy takes 0.1 ms.
     """
 
-    def __init__(self, vocabulary: Vocabulary, context: int) -> None:
+    def __init__(self, vocab: int, context: int) -> None:
         """Start without templates.
 
         Args:
-            vocabulary: the vocabulary of the model, which must outlive this object.
+            vocab: the C vocabulary of the model, which must outlive this object.
             context: number of tokens of a slot, which is the meaning of `dry_penalty_last_n` = -1.
         """
-        self._vocabulary = vocabulary
+        self._vocab = vocab
         self._context = context
         self._templates: OrderedDict[_Key, llama_sampler_p] = OrderedDict()
         self._lock = threading.Lock()
 
     def prepare(self, sampling: Sampling) -> None:
-        """Make the template in advance, so that `sampler` is fast.
+        """Make the template in advance, so that `sampler` is fast. llama.cpp must be able to use its breakers.
 
         Raises:
-            RequestError: the vocabulary has no token for a character of a sequence breaker.
             MemoryError: llama.cpp could not make it.
         """
-        if not wanted(sampling):
-            return
         key = self._key(sampling)
         with self._lock:
             known = key in self._templates
@@ -98,15 +85,8 @@ class DryTemplates:
 
     def _make(self, key: _Key) -> "llama_sampler_p":
         *numbers, texts = key
-        for text in texts:
-            self._vocabulary.check_breaker(text)
-        breakers = [text.encode() for text in texts]
-        array = (ctypes.c_char_p * len(breakers))(*breakers)
-        made = llama_cpp.llama_sampler_init_dry(self._vocabulary.vocab, *numbers, array, len(breakers))
-        if not made:
-            raise MemoryError("llama.cpp could not make a sampler")
-        template: llama_sampler_p = made
-        return template
+        breakers = (ctypes.c_char_p * len(texts))(*(text.encode() for text in texts))
+        return made(llama_cpp.llama_sampler_init_dry(self._vocab, *numbers, breakers, len(texts)))
 
     def _keep(self, key: _Key, template: "llama_sampler_p") -> None:
         if key in self._templates:

@@ -7,15 +7,6 @@ from engine.sampling.sampler import SequenceSampler
 from engine.sampling.truncation.draws import draw
 
 
-class NoVocabulary:
-    """Stands for a vocabulary, which only DRY needs."""
-
-    vocab = 0
-
-    def check_breaker(self, text: str) -> None:
-        raise NotImplementedError(text)
-
-
 def next_token(sampler: SequenceSampler, logits: Logits) -> int:
     """Return the next token of a sampler. Changes the logits."""
     best = sampler.prepare(logits, int(logits.argmax()))

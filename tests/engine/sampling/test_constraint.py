@@ -84,7 +84,7 @@ class Spelling:
     def __init__(self, model: LlamaModel, regex: str, sampling: Sampling, stops: tuple[int, ...] = ()) -> None:
         self.model, self.workers = model, ByHand()
         size = model.info.vocabulary
-        resources = SamplerResources(Candidates(size), model.end_tokens, 256, DryTemplates(model._tokenizer, 256))
+        resources = SamplerResources(Candidates(size), model.end_tokens, 256, DryTemplates(model._tokenizer.vocab, 256))
         made = constraint(model, regex, self.workers)
         self.sampler = SequenceSampler(sampling, 1, resources, prompt=[], stop_tokens=stops, constraint=made)
 

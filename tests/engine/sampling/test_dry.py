@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from engine.config import EngineConfig
+from engine.errors import RequestError
 from engine.llama.model import LlamaModel
+from engine.llama.vocabulary.alphabet import Alphabet
 from engine.request import Sampling
 from engine.sampling import dry as module
 from engine.sampling.candidates import Candidates, Logits
@@ -93,10 +95,8 @@ def test_dry_draws_are_llama_cpps(model: LlamaModel, shape: dict[str, Any]) -> N
 def test_dry_templates_are_cached_for_a_while_and_freed(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_TEMPLATES", 2)
     handles = Handles(monkeypatch)
-    templates = DryTemplates(model._tokenizer, CONTEXT)
+    templates = DryTemplates(model._tokenizer.vocab, CONTEXT)
     first, second, third = (Sampling(dry_multiplier=float(n + 1)) for n in range(3))
-    templates.prepare(Sampling())
-    assert not handles.alive, "nothing is penalised"
     templates.prepare(first)
     kept = set(handles.alive)
     copy = templates.sampler(first)
@@ -112,10 +112,22 @@ def test_dry_templates_are_cached_for_a_while_and_freed(model: LlamaModel, monke
     llama_cpp.llama_sampler_accept(copy, 5)
 
 
+def test_a_model_prepares_a_sampler_only_if_it_is_wanted_and_can_be_made(
+    model: LlamaModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handles = Handles(monkeypatch)
+    monkeypatch.setattr(model._tokenizer, "_alphabet", Alphabet({"\u2581": 0, "a": 0}))
+    wrong: dict[str, Any] = {"dry_multiplier": 1.5, "dry_sequence_breakers": ("ab",)}
+    model.prepare(Sampling(**wrong, dry_penalty_last_n=0))
+    with pytest.raises(RequestError, match="no token for the character 'b'"):
+        model.prepare(Sampling(**wrong))
+    assert not handles.alive
+
+
 def test_a_dry_template_that_cannot_be_made_is_an_error(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     nothing = ctypes.POINTER(llama_cpp.llama_sampler)()
     monkeypatch.setattr(llama_cpp, "llama_sampler_init_dry", lambda *_: nothing)
-    templates = DryTemplates(model._tokenizer, CONTEXT)
+    templates = DryTemplates(model._tokenizer.vocab, CONTEXT)
     with pytest.raises(MemoryError):
         templates.prepare(Sampling(dry_multiplier=1.0))
     templates.close()
@@ -124,7 +136,7 @@ def test_a_dry_template_that_cannot_be_made_is_an_error(model: LlamaModel, monke
 def test_a_sampler_does_not_wait_for_the_template_of_another(
     model: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    templates = DryTemplates(model._tokenizer, CONTEXT)
+    templates = DryTemplates(model._tokenizer.vocab, CONTEXT)
     known, other = Sampling(dry_multiplier=1.0), Sampling(dry_multiplier=2.0)
     templates.prepare(known)
     make, made = llama_cpp.llama_sampler_init_dry, []

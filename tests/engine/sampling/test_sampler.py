@@ -23,7 +23,7 @@ from engine.sampling.truncation.heads import Heads
 from engine.sampling.truncation.shares import Shares
 from engine.sampling.truncation.whole import FEW
 from tests.c_calls import count_calls
-from tests.engine.sampling.draws import NoVocabulary, next_token
+from tests.engine.sampling.draws import next_token
 
 END = (3, 7)
 CONTEXT = 4096
@@ -48,7 +48,7 @@ def make(
     candidates: Candidates | None = None,
     stop_tokens: tuple[int, ...] = (),
 ) -> SequenceSampler:
-    no_vocabulary = DryTemplates(NoVocabulary(), CONTEXT)
+    no_vocabulary = DryTemplates(0, CONTEXT)
     resources = SamplerResources(candidates or Candidates(vocabulary), frozenset(END), CONTEXT, no_vocabulary)
     return SequenceSampler(sampling, seed, resources, prompt=prompt, stop_tokens=stop_tokens)
 
@@ -396,7 +396,7 @@ def test_min_tokens_works_with_ignore_eos() -> None:
     [(Sampling(top_k=5), 5), (Sampling(temperature=0.0), 1), (Sampling(top_k=40, top_p=0.5, temperature=0.7), None)],
 )
 def test_the_logits_that_the_samplers_leave_are_kept_on_request(sampling: Sampling, count: int | None) -> None:
-    no_vocabulary = DryTemplates(NoVocabulary(), CONTEXT)
+    no_vocabulary = DryTemplates(0, CONTEXT)
     resources = SamplerResources(Candidates(SMALL), frozenset(END), CONTEXT, no_vocabulary)
     sampler = SequenceSampler(sampling, 1, resources, prompt=PROMPT, keeps=True)
     same = make(sampling)

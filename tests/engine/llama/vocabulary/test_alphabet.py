@@ -30,9 +30,10 @@ from engine.sampling.dry import DryTemplates
 from tests.engine.llama.vocabulary.vocabularies import opened
 
 with opened(Path(sys.argv[1])) as vocabulary:
-    templates = DryTemplates(vocabulary, 512)
+    templates = DryTemplates(vocabulary.vocab, 512)
     for breaker in sys.argv[2:]:
         try:
+            vocabulary.check_breaker(breaker)
             templates.prepare(Sampling(dry_multiplier=1.0, dry_sequence_breakers=("a", breaker)))
             print("prepared")
         except RequestError as error:
