@@ -10,7 +10,7 @@ from engine.errors import LoadError
 from engine.info import ModelInfo
 from engine.llama.cpu.properties import gains_by_repacking
 from engine.llama.hardware import rope
-from engine.llama.hardware.model_file import read_model_file
+from engine.llama.hardware.model_file import read_tensors
 from engine.llama.memory.plan import MemoryPlan
 from engine.llama.vocabulary.tokenizer import Tokenizer
 
@@ -180,7 +180,7 @@ def ranks(handle: int, config: EngineConfig) -> bool:
 
 
 def _has_tensor(path: str, start: str) -> bool:
-    return any(name.startswith(start) for name in read_model_file(Path(path)).tensors)
+    return any(name.startswith(start) for name in read_tensors(Path(path)))
 
 
 def rank_template(handle: int) -> str | None:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import IO
 from uuid import uuid4
 
+from engine.gguf.split_file import parts_of
 from gateway.hub.choice import choose, is_model, quant_of
 from gateway.hub.errors import HubError
 from gateway.hub.reference import HubReference
-from gateway.split_file import parts_of
 
 PARTIAL = ".incomplete"
 """End of the name of a blob that is not complete."""

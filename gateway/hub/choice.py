@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable
 
+from engine.gguf.split_file import SplitFile, parts_of
 from gateway.hub.errors import MISSING, HubError
 from gateway.hub.reference import HubReference
-from gateway.split_file import SplitFile, parts_of
 
 DEFAULT_QUANTS = ("Q4_K_M", "Q8_0")
 """Quantisations that are taken without a wish, in this order. Without them it is the first model."""

@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine import EngineConfig
+from engine.gguf.cells import CellBytes, cell_bytes
+from engine.gguf.header import layers_of, number, read_header
+from engine.gguf.split_file import bytes_of
 from gateway.hub.reference import SCHEME, HubReference
-from gateway.residency.cells import CellBytes, cell_bytes
-from gateway.residency.gguf import bytes_of, layers_of, number, read_header
 from gateway.residency.memory import Memory
 
 logger = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from engine.gguf.split_file import SplitFile, parts_of
 from gateway.hub.reference import HubReference
 from gateway.settings.model import ModelSettings
 from gateway.settings.values import ModelPlace, model_names, readable_parts
-from gateway.split_file import SplitFile, parts_of
 
 _PROJECTOR = "mmproj"
 """Beginning of the names of files that extend a model by images, and are none themselves."""

@@ -9,9 +9,9 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator
 
+from engine.gguf.split_file import SplitFile, parts_of
 from engine.regular_files import require_regular
 from gateway.hub.reference import SCHEME, HubReference
-from gateway.split_file import SplitFile, parts_of
 from gateway.storage.place import check_folder, check_place, is_url
 
 _URLS = (("http:",), ("https:",))

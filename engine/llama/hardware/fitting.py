@@ -2,12 +2,15 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from engine.config import EngineConfig
+from engine.errors import LoadError
+from engine.gguf.cells import CellBytes, layer_cells
+from engine.gguf.header import read_header
 from engine.llama.hardware.fit import LayerBytes, fit
-from engine.llama.hardware.model_file import ModelFile
 from engine.llama.hardware.overrides import EXPERTS, experts_on_host
 from engine.llama.hardware.placement import Placement, is_input, layer_of, layers_of
 from engine.llama.memory.plan import SMALLEST_CONTEXT
@@ -16,11 +19,10 @@ logger = logging.getLogger(__name__)
 
 _MARGIN = 2**30
 """Bytes of each device that stay free, for compute buffers."""
-_F16, _F32 = 2, 4
 _EXPERTS = re.compile(EXPERTS)
 
 
-def fitted(config: EngineConfig, placement: Placement, file: ModelFile) -> Placement:
+def fitted(config: EngineConfig, placement: Placement, tensors: Mapping[str, int]) -> Placement:
     """Return a placement that the devices hold.
 
     It is unchanged if they hold all layers, or if the operator has placed any of them. The KV cache is counted with
@@ -29,12 +31,15 @@ def fitted(config: EngineConfig, placement: Placement, file: ModelFile) -> Place
     Args:
         config: the operator's choices.
         placement: these choices as a placement.
-        file: the model's file.
+        tensors: bytes of each tensor of the model by its name.
+
+    Raises:
+        LoadError: the header of the model's file cannot be read.
     """
     if not placement.devices or not _may_fit(config, placement):
         return placement
-    layers = layer_bytes(file, config.slots, config.context or SMALLEST_CONTEXT)
-    found = fit(layers, output_bytes(file.tensors), [device.free for device in placement.devices], _MARGIN)
+    layers = layer_bytes(tensors, _cells(config), config.slots, config.context or SMALLEST_CONTEXT)
+    found = fit(layers, output_bytes(tensors), [device.free for device in placement.devices], _MARGIN)
     if found is None:
         return placement
     logger.info(
@@ -52,45 +57,34 @@ def _may_fit(config: EngineConfig, placement: Placement) -> bool:
     return hardware.fit and not placed and hardware.split_mode in ("none", "layer")
 
 
-def layer_bytes(file: ModelFile, slots: int, context: int) -> list[LayerBytes]:
+def _cells(config: EngineConfig) -> list[CellBytes]:
+    """Return the memory of sequences in each layer of a model.
+
+    Raises:
+        LoadError: the header of its file cannot be read.
+    """
+    try:
+        return layer_cells(read_header(Path(config.model)), config.kv_type_k, config.kv_type_v)
+    except (OSError, ValueError) as error:
+        raise LoadError(f"{config.model} cannot be fitted: {error}") from error
+
+
+def layer_bytes(tensors: Mapping[str, int], cells: Sequence[CellBytes], slots: int, context: int) -> list[LayerBytes]:
     """Return the memory of each layer: its weights, and its part of the KV cache.
 
     Args:
-        file: the model's file.
+        tensors: bytes of each tensor by its name.
+        cells: memory of sequences in each layer.
         slots: number of slots.
         context: tokens of each slot.
     """
-    dense, experts = [0] * (count := layers_of(file.tensors)), [0] * count
-    for name, size in file.tensors.items():
+    dense, experts = [0] * (count := layers_of(tensors)), [0] * count
+    for name, size in tensors.items():
         if (layer := layer_of(name)) is not None:
             (experts if _EXPERTS.search(name) else dense)[layer] += size
-    caches = (slots * (context * _cell_bytes(file, layer) + _state_bytes(file)) for layer in range(count))
-    return [LayerBytes(size + cache, more) for size, cache, more in zip(dense, caches, experts, strict=True)]
-
-
-def _cell_bytes(file: ModelFile, layer: int) -> int:
-    """Return the bytes of one token's cell in a layer, as f16."""
-    heads = file.number("attention.head_count", layer)
-    if not heads or (layer + 1) % file.number("full_attention_interval", default=1):
-        return 0
-    kv_heads = file.number("attention.head_count_kv", layer, default=heads)
-    even = file.number("embedding_length") // heads
-    keys, values = (file.number(f"attention.{name}") or even for name in ("key_length", "value_length"))
-    indexer = file.number("attention.indexer.key_length")  # of sparse attention, with one head
-    if indexer and not file.number("attention.key_length_mla"):
-        indexer += values
-    return (kv_heads * (keys + values) + indexer) * _F16
-
-
-def _state_bytes(file: ModelFile) -> int:
-    """Return the bytes of one sequence's recurrent state in a layer, as f32; 0 for a model without one.
-
-    Layers of a hybrid model that only attend are counted, too: too much is safe.
-    """
-    inner, state = file.number("ssm.inner_size"), file.number("ssm.state_size")
-    shifted = max(file.number("ssm.conv_kernel") - 1, 0) * (inner + 2 * file.number("ssm.group_count") * state)
-    rwkv = file.number("embedding_length") * (file.number("wkv.head_size") + file.number("token_shift_count"))
-    return (inner * state + shifted + (rwkv if "wkv.head_size" in file.numbers else 0)) * _F32
+    for layer, one in enumerate(cells[:count]):
+        dense[layer] += slots * (context * one.token + one.sequence)
+    return list(map(LayerBytes, dense, experts))
 
 
 def output_bytes(tensors: Mapping[str, int]) -> int:

@@ -8,7 +8,7 @@ from engine.config import EngineConfig
 from engine.llama import devices
 from engine.llama.hardware.fitting import fitted
 from engine.llama.hardware.memory_lock import check_lockable
-from engine.llama.hardware.model_file import read_model_file
+from engine.llama.hardware.model_file import read_tensors
 from engine.llama.hardware.numa import use_numa
 from engine.llama.hardware.overrides import check_buffers, overrides_of, warn_of_unused
 from engine.llama.hardware.placement import Placement, choose_devices
@@ -55,10 +55,10 @@ def plan_load(config: EngineConfig) -> LoadPlan:
     locks = hardware.load_mode in ("mlock", "mmap+mlock")
     if not (chosen or overrides or locks):
         return LoadPlan(placement, 0)
-    file = read_model_file(Path(config.model))
-    warn_of_unused(hardware.override_tensor, file.tensors)
-    placement = fitted(config, placement, file)
-    on_host = placement.host_weights(file.tensors)
+    tensors = read_tensors(Path(config.model))
+    warn_of_unused(hardware.override_tensor, tensors)
+    placement = fitted(config, placement, tensors)
+    on_host = placement.host_weights(tensors)
     if locks:
         check_lockable(on_host)
     return LoadPlan(placement, on_host)

@@ -7,13 +7,14 @@ from typing import Any
 import anyio.to_thread
 from pydantic import Field
 
+from engine.gguf.header import read_header
+from engine.gguf.split_file import bytes_of
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import JsonObject
 from gateway.apis.answers.text_reply import TextReply
 from gateway.apis.endpoint import NOT_FOUND, AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.apis.ollama.description import ListedModel, RunningModel, ShownModel, listed, running, shown
-from gateway.residency.gguf import bytes_of, read_header
 from gateway.serving.models import Models
 
 VERSION = "0.13.4"

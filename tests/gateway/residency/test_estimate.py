@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from engine import EngineConfig
+from engine.gguf import header as header_module
+from engine.gguf.header import MOST_NUMBERS, read_header
+from engine.gguf.split_file import bytes_of
 from gateway.hub.cache import HubCache
-from gateway.residency import gguf
 from gateway.residency.estimate import GPU_BUFFERS, PROCESS, estimate
-from gateway.residency.gguf import MOST_NUMBERS, bytes_of, read_header
 from gateway.residency.memory import Memory
 from tests.gateway.hub.cached import cached_model
 
@@ -172,7 +173,7 @@ def test_a_hostile_header_leaves_the_size(tmp_path: Path, key: bytes, caplog: py
 
 
 def test_a_header_that_is_too_long_is_not_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gguf, "_LONGEST", 100)
+    monkeypatch.setattr(header_module, "_LONGEST", 100)
     path = model(tmp_path, *(string(f"text {at}") + struct.pack("<I", 8) + string("x" * 50) for at in range(9)))
     with pytest.raises(ValueError, match="the header is too long"):
         read_header(path)

@@ -10,7 +10,7 @@ from engine.config import EngineConfig
 from engine.hardware import ALL_LAYERS, Hardware
 from engine.llama.hardware.fit import fit
 from engine.llama.hardware.fitting import layer_bytes, output_bytes
-from engine.llama.hardware.model_file import read_model_file
+from engine.llama.hardware.model_file import read_tensors
 from engine.llama.hardware.overrides import buffer_for, overrides_of
 from engine.llama.model import LlamaModel
 from tests.architectures.models import family_model
@@ -43,25 +43,25 @@ def test_llama_cpp_overrides_the_same_tensors(
     family: str, hardware: Hardware, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = family_model(family)
-    expected = {name for name in read_model_file(path).tensors if buffer_for(name, overrides_of(hardware))}
+    expected = {name for name in read_tensors(path) if buffer_for(name, overrides_of(hardware))}
     assert expected
     assert overridden_by_llama_cpp(path, hardware, caplog) == expected
 
 
 def test_shared_experts_and_dense_layers_are_no_experts() -> None:
-    file = read_model_file(family_model("deepseek-2"))
-    first, *others = layer_bytes(file, slots=1, context=0)
+    tensors = read_tensors(family_model("deepseek-2"))
+    first, *others = layer_bytes(tensors, [], slots=1, context=0)
     assert first.experts == 0
     assert all(layer.experts > 0 for layer in others)
-    experts = sum(size for name, size in file.tensors.items() if "_exps" in name)
+    experts = sum(size for name, size in tensors.items() if "_exps" in name)
     assert sum(layer.experts for layer in (first, *others)) == experts
-    assert any("_shexp" in name for name in file.tensors)
+    assert any("_shexp" in name for name in tensors)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_gpu_without_room_for_the_experts_gets_all_other_layers(family: str) -> None:
-    file = read_model_file(family_model(family))
-    layers, output = layer_bytes(file, slots=1, context=256), output_bytes(file.tensors)
+    tensors = read_tensors(family_model(family))
+    layers, output = layer_bytes(tensors, [], slots=1, context=256), output_bytes(tensors)
     dense = sum(layer.dense for layer in layers) + output
     found = fit(layers, output, [dense], 0)
     assert found is not None

@@ -16,7 +16,7 @@ from engine.errors import LoadError
 from engine.hardware import ALL_LAYERS, Hardware, LoadMode, RopeScaling
 from engine.llama.hardware.fitting import fitted
 from engine.llama.hardware.loading import check_file
-from engine.llama.hardware.model_file import read_model_file
+from engine.llama.hardware.model_file import read_tensors
 from engine.llama.hardware.params import ModelParams, TensorOverride
 from engine.llama.hardware.placement import Placement
 from engine.llama.model import LlamaModel
@@ -26,7 +26,7 @@ from tests.models import model_path
 
 
 def config(**fields: Any) -> EngineConfig:
-    return EngineConfig(model=str(model_path()), slots=1, threads=1, **{"context": 256, **fields})
+    return EngineConfig(slots=1, threads=1, **{"model": str(model_path()), "context": 256, **fields})
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_an_unused_pattern_is_a_warning_and_the_model_loads(caplog: pytest.LogCa
 
 def test_the_tensors_are_those_of_the_file() -> None:
     reader = gguf.GGUFReader(model_path())
-    assert read_model_file(model_path()).tensors == {tensor.name: tensor.n_bytes for tensor in reader.tensors}
+    assert read_tensors(model_path()) == {tensor.name: tensor.n_bytes for tensor in reader.tensors}
 
 
 def test_the_tensors_of_all_parts_are_read(tmp_path: Path) -> None:
@@ -104,24 +104,30 @@ def test_the_tensors_of_all_parts_are_read(tmp_path: Path) -> None:
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-    assert read_model_file(tmp_path / "m-00001-of-00002.gguf").tensors == {"a": 32, "b": 64}
+    assert read_tensors(tmp_path / "m-00001-of-00002.gguf") == {"a": 32, "b": 64}
     (tmp_path / "m-00002-of-00002.gguf").unlink()
     with pytest.raises(LoadError, match=r"m-00002-of-00002.gguf cannot be read as a GGUF file"):
-        read_model_file(tmp_path / "m-00001-of-00002.gguf")
+        read_tensors(tmp_path / "m-00001-of-00002.gguf")
 
 
 def fit_into(free: int, **fields: Any) -> Placement:
     settings = config(**fields)
     placement = Placement(settings.gpu_layers, settings.hardware.tensor_split, (), (FakeDevice(1, room=free),))
-    return fitted(settings, placement, read_model_file(model_path()))
+    return fitted(settings, placement, read_tensors(model_path()))
 
 
 def test_the_fit_counts_the_files_tensors_and_its_cells() -> None:
     assert fit_into(2**40).gpu_layers == -1
     none = fit_into(2**30)
     assert (none.gpu_layers, none.tensor_split, none.overrides) == (0, (), ())
-    weights = sum(read_model_file(model_path()).tensors.values())
+    weights = sum(read_tensors(model_path()).values())
     assert fit_into(2**30 + weights + 2**20, context=2**20).gpu_layers in range(3), "the cells count too"
+
+
+def test_the_fit_refuses_a_file_whose_header_it_cannot_read(tmp_path: Path) -> None:
+    (path := tmp_path / "m.gguf").write_bytes(b"GGUF")
+    with pytest.raises(LoadError, match=f"^{path} cannot be fitted: the header ends early$"):
+        fit_into(0, model=str(path))
 
 
 @pytest.mark.parametrize("fields", [{"gpu_layers": 1}, {"hardware": Hardware(fit=False)}], ids=repr)
@@ -140,22 +146,6 @@ def test_the_parameters_of_a_placement_end_as_c_expects() -> None:
     overrides = (TensorOverride * 3).from_address(params.c.tensor_buft_overrides)
     assert [override.pattern for override in overrides] == [b"up", b"down", None]
     assert [bool(override.buffer_type) for override in overrides] == [True, True, False]
-
-
-def test_the_numbers_of_the_architecture_are_read(tmp_path: Path) -> None:
-    writer = gguf.GGUFWriter(tmp_path / "model.gguf", "llama")
-    writer.add_block_count(3)
-    writer.add_head_count_kv([2, 0, 1])
-    writer.add_rope_freq_base(10_000.0)
-    writer.add_uint32("other.block_count", 7)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    file = read_model_file(tmp_path / "model.gguf")
-    assert file.numbers == {"block_count": [3], "attention.head_count_kv": [2, 0, 1]}
-    assert [file.number("attention.head_count_kv", layer) for layer in range(3)] == [2, 0, 1]
-    assert (file.number("block_count", 2), file.number("none")) == (3, 0)
 
 
 def test_a_device_in_the_place_of_a_model_is_not_read() -> None:

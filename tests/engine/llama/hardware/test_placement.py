@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 from engine.errors import LoadError
+from engine.gguf.cells import CellBytes
 from engine.hardware import Hardware
 from engine.llama.devices import Device, all_devices, default_devices
 from engine.llama.hardware.fit import LayerBytes
 from engine.llama.hardware.fitting import layer_bytes, output_bytes
-from engine.llama.hardware.model_file import ModelFile
 from engine.llama.hardware.placement import Placement, choose_devices
 
 _GPU, _INTEGRATED = 1, 2
@@ -150,29 +150,12 @@ def test_the_first_matching_override_decides() -> None:
 
 
 def test_the_sizes_of_layers_are_those_of_their_tensors() -> None:
-    assert layer_bytes(ModelFile(TENSORS, {}), slots=1, context=8) == [LayerBytes(10), LayerBytes(20, 200)]
+    assert layer_bytes(TENSORS, [], slots=1, context=8) == [LayerBytes(10), LayerBytes(20, 200)]
     assert output_bytes(TENSORS) == 1000
     del (tied := dict(TENSORS))["output.weight"]
     assert output_bytes(tied) == 1
 
 
-def test_each_layer_has_the_cells_of_its_heads() -> None:
-    numbers = {"embedding_length": [64], "attention.head_count": [4], "attention.head_count_kv": [2, 0]}
-    tensors = {"blk.0.attn_q.weight": 5, "blk.1.attn_q.weight": 5}
-    cells = 2 * 100 * (2 * (16 + 16) * 2)
-    assert layer_bytes(ModelFile(tensors, numbers), slots=2, context=100) == [LayerBytes(5 + cells), LayerBytes(5)]
-    numbers |= {"attention.key_length": [20], "attention.value_length": [10]}
-    cells = 2 * 100 * (2 * (20 + 10) * 2)
-    assert layer_bytes(ModelFile(tensors, numbers), slots=2, context=100) == [LayerBytes(5 + cells), LayerBytes(5)]
-
-
-def test_every_head_has_cells_unless_the_file_says_otherwise() -> None:
-    numbers = {"embedding_length": [64], "attention.head_count": [4]}
-    (layer,) = layer_bytes(ModelFile({"blk.0.attn_q.weight": 0}, numbers), slots=1, context=1)
-    assert layer.dense == 4 * (16 + 16) * 2
-
-
-def test_each_sequence_has_a_recurrent_state() -> None:
-    numbers = {"ssm.inner_size": [128], "ssm.state_size": [16], "ssm.conv_kernel": [4], "ssm.group_count": [1]}
-    (layer,) = layer_bytes(ModelFile({"blk.0.ssm_in.weight": 0}, numbers), slots=2, context=1000)
-    assert layer.dense == 2 * (128 * 16 + 3 * (128 + 2 * 16)) * 4
+def test_each_layer_has_cells_and_states_of_its_own() -> None:
+    tensors, cells = {"blk.0.attn_q.weight": 5, "blk.1.ssm_in.weight": 6}, [CellBytes(7, 0), CellBytes(0, 8)]
+    assert layer_bytes(tensors, cells, slots=2, context=100) == [LayerBytes(5 + 2 * 100 * 7), LayerBytes(6 + 2 * 8)]

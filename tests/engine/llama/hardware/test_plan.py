@@ -9,11 +9,13 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.errors import LoadError
+from engine.gguf.cells import layer_cells
+from engine.gguf.header import read_header
 from engine.hardware import ALL_LAYERS, Hardware
 from engine.llama import devices
 from engine.llama.hardware import memory_lock
 from engine.llama.hardware.fitting import layer_bytes, output_bytes
-from engine.llama.hardware.model_file import read_model_file
+from engine.llama.hardware.model_file import read_tensors
 from engine.llama.hardware.plan import LoadPlan, plan_load
 from tests.architectures.models import family_model
 from tests.engine.llama.hardware.test_placement import CPU, FakeDevice
@@ -41,7 +43,7 @@ def plan(model: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., LoadPlan
 
 
 def experts(model: Path) -> int:
-    return sum(size for name, size in read_model_file(model).tensors.items() if "_exps" in name)
+    return sum(size for name, size in read_tensors(model).items() if "_exps" in name)
 
 
 def test_without_a_gpu_nothing_is_placed(plan: Callable[..., LoadPlan]) -> None:
@@ -65,17 +67,18 @@ def test_a_large_gpu_has_all(plan: Callable[..., LoadPlan]) -> None:
 
 
 def test_experts_leave_a_gpu_that_does_not_hold_them(plan: Callable[..., LoadPlan], model: Path) -> None:
-    file = read_model_file(model)
-    layers = layer_bytes(file, slots=1, context=256)
-    planned = plan(MARGIN + sum(layer.dense for layer in layers) + output_bytes(file.tensors))
+    tensors = read_tensors(model)
+    cells = layer_cells(read_header(model), "f16", "f16")
+    layers = layer_bytes(tensors, cells, slots=1, context=256)
+    planned = plan(MARGIN + sum(layer.dense for layer in layers) + output_bytes(tensors))
     assert (planned.placement.gpu_layers, len(planned.placement.overrides)) == (len(layers) + 1, len(layers))
-    size = sum(file.tensors.values())
+    size = sum(tensors.values())
     assert planned.weights(size) == {"CPU": planned.on_host, "CUDA0": size - planned.on_host}
     assert planned.on_host >= experts(model)
 
 
 def test_two_gpus_share_what_one_does_not_hold(plan: Callable[..., LoadPlan], model: Path) -> None:
-    some = MARGIN + sum(read_model_file(model).tensors.values()) // 4
+    some = MARGIN + sum(read_tensors(model).values()) // 4
     planned = plan(some, some)
     assert sum(planned.placement.tensor_split) == planned.placement.gpu_layers
     assert all(planned.placement.tensor_split)

@@ -7,7 +7,7 @@ memory allows. Snapshots of states, which speculation may keep, are not counted:
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gateway.residency.gguf import Value, layers_of, number, numbers
+from engine.gguf.header import Value, layers_of, number, numbers
 
 _BITS = {"f32": 32, "f16": 16, "bf16": 16, "q8_0": 8.5, "q5_1": 6, "q5_0": 5.5, "q4_1": 5, "q4_0": 4.5, "iq4_nl": 4.5}
 """Bits of a number in the KV cache by its type, with its part of a block's scale."""
@@ -20,21 +20,31 @@ class CellBytes:
     """Memory of sequences. Both are 0 if the header does not say."""
 
     token: int
-    """Bytes of the cells of one token, in all layers that keep it."""
+    """Bytes of the cells of one token."""
     sequence: int
     """Bytes of the recurrent states of one sequence, whatever its length."""
 
 
 def cell_bytes(header: Mapping[str, Value], key_type: str, value_type: str) -> CellBytes:
-    """Return the bytes of cells with these types of keys and values. Raises `ValueError` if the header is damaged."""
-    heads = _kept_heads(header)
-    sizes = zip(_head_sizes(header, "key"), _head_sizes(header, "value"), strict=False)
-    bits = (key * _BITS[key_type] + value * _BITS[value_type] for key, value in sizes)
-    attention = sum(count * each for count, each in zip(heads, bits, strict=False))
-    keys, values = _indexer_numbers(header)
-    token = (attention + keys * _BITS[key_type] + values * _BITS[value_type]) / 8
-    states = heads.count(0) or len(heads)  # layers with both have no others beside them
-    return CellBytes(int(token), states * _state_numbers(header) * _STATE_NUMBER)
+    """Return the bytes of all layers: see `layer_cells`."""
+    layers = layer_cells(header, key_type, value_type)
+    return CellBytes(sum(layer.token for layer in layers), sum(layer.sequence for layer in layers))
+
+
+def layer_cells(header: Mapping[str, Value], key_type: str, value_type: str) -> list[CellBytes]:
+    """Return the bytes of each layer, by the types of keys and values. Raises `ValueError` if the header is damaged."""
+    heads, indexer = _kept_heads(header), _indexer_sizes(header)
+    key_bytes, value_bytes = _BITS[key_type] / 8, _BITS[value_type] / 8
+    state = _state_numbers(header) * _STATE_NUMBER
+    everywhere = 0 not in heads  # layers with both have no others beside them
+    sizes = zip(heads, _head_sizes(header, "key"), _head_sizes(header, "value"), indexer, strict=False)
+    return [
+        CellBytes(
+            int((count * key + indexed_key) * key_bytes + (count * value + indexed_value) * value_bytes),
+            state if everywhere or not count else 0,
+        )
+        for count, key, value, (indexed_key, indexed_value) in sizes
+    ]
 
 
 def _kept_heads(header: Mapping[str, Value]) -> list[int]:
@@ -59,16 +69,16 @@ def _head_sizes(header: Mapping[str, Value], part: str) -> list[int]:
     return [in_window if window else size for window in windows[:layers]]
 
 
-def _indexer_numbers(header: Mapping[str, Value]) -> tuple[int, int]:
-    """Return how many numbers of a token the indexer of sparse attention keeps as keys and as values, in all layers.
+def _indexer_sizes(header: Mapping[str, Value]) -> list[tuple[int, int]]:
+    """Return how many numbers of a token the indexer of sparse attention keeps in each layer as a key and as a value.
 
     It has one head. With latent attention it has no values; otherwise the leading dense layers have no indexer.
     """
-    size, layers = number(header, "attention.indexer.key_length"), layers_of(header)
+    size, values = number(header, "attention.indexer.key_length"), _head_sizes(header, "value")
     if not size or number(header, "attention.key_length_mla"):
-        return size * layers, 0
+        return [(size, 0)] * len(values)
     dense = number(header, "leading_dense_block_count")
-    return size * (layers - dense), sum(_head_sizes(header, "value")[dense:])
+    return [(size, value) if at >= dense else (0, 0) for at, value in enumerate(values)]
 
 
 def _state_numbers(header: Mapping[str, Value]) -> int:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TypeAlias
 
 from engine.regular_files import require_regular
-from gateway.split_file import parts_of
 
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
@@ -80,12 +79,6 @@ def _whole(value: float | str) -> int:
     if isinstance(value, str) or not 0 <= value <= sys.maxsize:
         raise ValueError(f"a size is {str(value)[:40]!r}")
     return int(value)
-
-
-def bytes_of(path: Path) -> int:
-    """Return the size of a model: of its file, or of all files of a split one."""
-    parts = map(path.with_name, parts_of(path.name))
-    return sum(part.stat().st_size for part in parts if part.exists())
 
 
 def _read(file: BufferedReader, form: str) -> tuple[int, ...]:

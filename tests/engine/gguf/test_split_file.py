@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.split_file import SplitFile, parts_of
+from engine.gguf.split_file import SplitFile, parts_of
 
 
 def test_the_name_of_each_part_gives_those_of_all() -> None:

@@ -1,7 +1,8 @@
-"""Names of models in several files, such as `model-00001-of-00003.gguf`."""
+"""Models in several files, such as `model-00001-of-00003.gguf`."""
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Self
 
 _PATTERN = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<parts>(?!00000)\d{5})\.gguf", re.ASCII | re.IGNORECASE)
@@ -31,3 +32,9 @@ def parts_of(name: str) -> list[str]:
     if split is None:
         return [name]
     return [f"{split.stem}-{part:05}-of-{split.parts:05}.gguf" for part in range(1, split.parts + 1)]
+
+
+def bytes_of(path: Path) -> int:
+    """Return the size of a model: of its file, or of all files of a split one."""
+    parts = map(path.with_name, parts_of(path.name))
+    return sum(part.stat().st_size for part in parts if part.exists())

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from engine import EngineConfig
+from engine.gguf.cells import CellBytes, cell_bytes, layer_cells
+from engine.gguf.header import Value, read_header
 from engine.llama.model import LlamaModel
-from gateway.residency.cells import CellBytes, cell_bytes
-from gateway.residency.gguf import Value, read_header
 from tests.architectures.families import FAMILIES, quick_for_some
 from tests.architectures.models import family_model
 
@@ -63,6 +63,22 @@ def test_an_indexer_of_latent_attention_keeps_keys_in_all_layers() -> None:
     }
     header: dict[str, Value] = {"general.architecture": "a", **{f"a.{key}": value for key, value in shape.items()}}
     assert cell_bytes(header, "f16", "f16") == CellBytes(4 * (576 + 128) * 2, 0)
+
+
+def test_the_layers_of_a_hybrid_model_have_cells_or_a_state() -> None:
+    shape: dict[str, Value] = {
+        "block_count": 2,
+        "embedding_length": 64,
+        "attention.head_count": 4,
+        "attention.head_count_kv": (2, 0),
+        "ssm.inner_size": 128,
+        "ssm.state_size": 16,
+        "ssm.conv_kernel": 4,
+        "ssm.group_count": 1,
+    }
+    header: dict[str, Value] = {"general.architecture": "a", **{f"a.{key}": value for key, value in shape.items()}}
+    state = (128 * 16 + 3 * (128 + 2 * 16)) * 4
+    assert layer_cells(header, "f16", "q8_0") == [CellBytes(2 * 16 * 2 + 2 * 16 * 34 // 32, 0), CellBytes(0, state)]
 
 
 def test_a_header_that_says_nothing_gives_nothing() -> None:
