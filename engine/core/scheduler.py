@@ -35,7 +35,8 @@ class Scheduler:
             step_target: target duration, in seconds, of a prompt step while other sequences decode.
             queue_limit: maximum number of requests that wait for their first slot.
         """
-        self._ledger = ledger
+        self.ledger = ledger
+        """The slots."""
         self._planner = Planner(ledger, step_target)
         self._adapter_turns = AdapterTurns(step_target)
         self._counters = Counters()
@@ -52,8 +53,8 @@ class Scheduler:
     @property
     def busy(self) -> bool:
         """True if there is work."""
-        waits = self._reads == self._ledger.store.reads  # for files, since the last demand
-        return bool((self._groups and not waits) or self._outbox or self._ledger.unclean)
+        waits = self._reads == self.ledger.store.reads  # for files, since the last demand
+        return bool((self._groups and not waits) or self._outbox or self.ledger.unclean)
 
     def __contains__(self, key: int) -> bool:
         """Return whether the scheduler owns a request."""
@@ -65,7 +66,7 @@ class Scheduler:
         Raises:
             Busy: the queue is full, or its rest is kept for other clients.
         """
-        self._queue.check_room(client, free=self._ledger.free)
+        self._queue.check_room(client, free=self.ledger.free)
 
     def add(self, group: SequenceGroup) -> None:
         """Append a request to the queue. `check_room` comes first."""
@@ -107,15 +108,15 @@ class Scheduler:
         self._outbox.news += [(group.key, Started()) for group in self._running.admit()]
         ready = self._running.ready()
         self._rows, self._prompts = divide(self._adapter_turns.take(ready))
-        waits = self._ledger.store.reading and not ready and not self._ledger.unclean  # after changes, others may start
-        self._reads = self._ledger.store.reads if waits else None
+        waits = self.ledger.store.reading and not ready and not self.ledger.unclean  # after changes, others may start
+        self._reads = self.ledger.store.reads if waits else None
         return Demand(urgent=bool(self._rows), bulk=bool(self._prompts))
 
     def plan(self, turn: Turn | None, *, contended: bool) -> Work[StepPlan]:
         """Return the next work, with a decode step, a prompt step or no step. Call it after `demand`."""
         plan = None if turn is None else self._next_step(turn, contended=contended)
         outbox, self._outbox = self._outbox, Outbox()
-        return Work((*self._ledger.take_changes(), *outbox.changes), outbox.take_news(), plan)
+        return Work((*self.ledger.take_changes(), *outbox.changes), outbox.take_news(), plan)
 
     def follow_up(self, plan: StepPlan, result: StepResult) -> StepPlan | None:
         """Return a decode step of the same rows, if no other sequence may be in it, and no token or limit ends one.
@@ -147,20 +148,20 @@ class Scheduler:
     def drop_unsaved(self, keys: Iterable[int]) -> None:
         """Remove prefixes that the runner had no memory to save. Call it before the next `plan`."""
         for key in keys:
-            self._ledger.store.drop_unsaved(key)
+            self.ledger.store.drop_unsaved(key)
 
     def metrics(self) -> EngineMetrics:
         """Return the current state and the counters."""
-        return self._counters.metrics(self._ledger, self._adapter_turns, waiting=len(self._queue))
+        return self._counters.metrics(self.ledger, self._adapter_turns, waiting=len(self._queue))
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return the current state of every slot."""
-        return tuple(slot.info for slot in self._ledger.slots)
+        return tuple(slot.info for slot in self.ledger.slots)
 
     def held(self) -> Iterator[HeldPrefix]:
         """Return the prefixes that can be reused: see `held_prefixes`."""
-        store = self._ledger.store
-        return held_prefixes(self._ledger.slots, [one.prefix for one in store if not one.partial][::-1])
+        store = self.ledger.store
+        return held_prefixes(self.ledger.slots, [one.prefix for one in store if not one.partial][::-1])
 
     def queue(self) -> Iterator[int]:
         """Return the keys of the waiting requests in order: see `Queue.order`."""
@@ -173,7 +174,7 @@ class Scheduler:
         else:
             shared = contended or bool(self._rows) or self._running.requests > 1
             plan = self._planner.prompt_step(self._prompts, hurried=shared, turns=max(1, self._adapter_turns.waiting))
-        if not self._ledger.make_room(plan.tokens):
+        if not self.ledger.make_room(plan.tokens):
             self._make_room()
             return None
         self.in_step.begin({chunk.sequence for chunk in plan.chunks})
@@ -187,7 +188,7 @@ class Scheduler:
             if sequence in self._running:  # not cancelled since
                 self._accept(sequence, draw, news)
                 if followed and sequence not in self._running:
-                    self._ledger.trim(sequence, chunk.start)
+                    self.ledger.trim(sequence, chunk.start)
         return news
 
     def _advance(self, plan: StepPlan, result: StepResult) -> News:
@@ -208,7 +209,7 @@ class Scheduler:
             if progress and of_prompt:
                 news.append((self._running.group_of(sequence).key, sequence.progress()))
             if sequence.computed in sequence.checkpoints:
-                self._ledger.save_checkpoint(sequence)
+                self.ledger.save_checkpoint(sequence)
             if chunk.draft:
                 self._accept_all(chunk, drawn, news)
             elif chunk.sample:
@@ -229,7 +230,7 @@ class Scheduler:
             if sequence.state is not State.RUNNING:
                 break
         if sequence.computed < chunk.start + chunk.count + len(chunk.draft):
-            self._ledger.trim(sequence, chunk.start)
+            self.ledger.trim(sequence, chunk.start)
 
     def _append(self, sequence: Sequence, draw: Draw, news: News) -> None:
         if not isinstance(draw, DrawFailure):
@@ -270,7 +271,7 @@ class Scheduler:
 
         A sequence that runs alone fails instead, because it can never fit.
         """
-        if self._ledger.evict() or not self._running:
+        if self.ledger.evict() or not self._running:
             return
         youngest = self._running.youngest
         if len(self._running) > 1:

@@ -22,10 +22,9 @@ SCAN_SECONDS = 5.0
 MOST_PENDING = 2**30
 """Bytes that wait to be written. Beyond that, prefixes are not written, because the disk is too slow for them."""
 
-Record: TypeAlias = Callable[[FileReport], None]
+Report: TypeAlias = Callable[[FileReport], None]
 PendingState: TypeAlias = Future[State]
 """A state that is being read."""
-Locked: TypeAlias = Callable[[Callable[[], None]], None]
 
 
 class PrefixFileService:
@@ -50,20 +49,11 @@ class PrefixFileService:
         self._pending = 0
         self._usable = True
         self._warned = False
-        self._record: Record = lambda _report: None
-        self._locked: Locked = lambda work: work()
+        self._report: Report = lambda _report: None
 
-    def attach(self, record: Record) -> None:
-        """Set the function that receives the reports."""
-        self._record = record
-
-    def start(self, locked: Locked) -> None:
-        """Find the files. Returns when all are reported, or after `SCAN_SECONDS`.
-
-        Args:
-            locked: calls a function under the lock that guards the receiver of the reports.
-        """
-        self._locked = locked
+    def start(self, report: Report) -> None:
+        """Find the files. Returns when all are reported, or after `SCAN_SECONDS`. Any thread calls `report`."""
+        self._report = report
         scan = threading.Thread(target=self._scan, name="prefix scan", daemon=True)
         scan.start()
         scan.join(SCAN_SECONDS)
@@ -174,9 +164,6 @@ class PrefixFileService:
             self._directory.delete(name)
         except OSError as error:
             self._warn(error)
-
-    def _report(self, report: FileReport) -> None:
-        self._locked(partial(self._record, report))
 
     def _warn(self, error: OSError | MemoryError) -> None:
         if not self._warned:

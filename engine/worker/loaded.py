@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from engine.config import EngineConfig
 from engine.core.embedding.scheduler import EmbeddingScheduler
 from engine.core.embedding.step import Embedder, EmbeddingLimits
-from engine.core.kv.ledger import KVLedger
 from engine.core.kv.pooled_ledger import make_ledger
 from engine.core.kv.prefix_file import FileService
 from engine.core.kv.prefix_files import PrefixFiles
@@ -44,19 +43,11 @@ class LoadedModel:
         target = config.step_target_ms / 1000
         lanes: dict[type[Request], AnyLane] = {}
         if self.runner is not None:
-            ledger = self._ledger()
+            info, traits = self.model.info, self.model.traits
+            files = PrefixFiles(info.context, can_trim=not traits.needs_checkpoints) if self.files else None
+            ledger = make_ledger(info.slots, traits, self.store, files)
             scheduler = Scheduler(ledger, step_target=target, queue_limit=config.queue_limit)
-            lanes[GenerationRequest] = GenerationLane(scheduler, ledger, self.runner, self.model, config.speculation)
+            lanes[GenerationRequest] = GenerationLane(scheduler, self.runner, self.model, config.speculation)
         embeddings = EmbeddingScheduler(self.embedding, step_target=target, queue_limit=config.queue_limit)
         lanes[EmbeddingRequest] = EmbeddingLane(embeddings, self.open_embedder, self.model, self.embedding)
         return lanes
-
-    def _ledger(self) -> KVLedger:
-        """Return the ledger, which receives the reports about files."""
-        info, traits = self.model.info, self.model.traits
-        if self.files is None:
-            return make_ledger(info.slots, traits, self.store)
-        files = PrefixFiles(info.context, can_trim=not traits.needs_checkpoints)
-        ledger = make_ledger(info.slots, traits, self.store, files)
-        self.files.attach(ledger.record)
-        return ledger

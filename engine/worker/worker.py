@@ -171,8 +171,8 @@ class Worker:
     def _step(self, loaded: LoadedModel) -> None:
         """Serve with a loaded model until `stop`."""
         self._serving = serving = self._serve(loaded)
-        if loaded.files:
-            loaded.files.start(serving.loop.locked)
+        if loaded.files and (lane := serving.generation):
+            loaded.files.start(lambda report: serving.loop.locked(partial(lane.scheduler.ledger.record, report)))
         self._write(Loaded(loaded.model.info))
         serving.loop.run()
         if loaded.files:

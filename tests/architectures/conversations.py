@@ -1,7 +1,6 @@
 """Conversations with a loaded model through its scheduler: what a turn computes, and what it answers."""
 
 import random
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -9,6 +8,7 @@ from statistics import mean
 
 from engine.config import EngineConfig
 from engine.core.changes import carry_out
+from engine.core.kv.prefix_file import FileReport
 from engine.core.scheduler import Scheduler
 from engine.core.turns import Turns
 from engine.events import Finished, TokenDetail
@@ -77,7 +77,7 @@ class Served:
         scheduler = self.loaded.lanes(config)[GenerationRequest].scheduler
         assert isinstance(scheduler, Scheduler)
         self.scheduler = scheduler
-        self._reports = SimpleQueue[Callable[[], None]]()
+        self._reports = SimpleQueue[FileReport]()
         if self.loaded.files:
             self.loaded.files.start(self._reports.put)
         self._turns = Turns(1)
@@ -119,12 +119,12 @@ class Served:
     def _deliver(self) -> bool:
         """Record what became of files; wait for reads, and for writes if there is no other work."""
         if self.loaded.store and self.loaded.store.reading:
-            self._reports.get(timeout=GUARD)()
+            self.scheduler.ledger.record(self._reports.get(timeout=GUARD))
         elif self.loaded.files and not self.scheduler.busy:
             self.loaded.files.flush(GUARD)
         any_reports = not self._reports.empty()
         while not self._reports.empty():
-            self._reports.get()()
+            self.scheduler.ledger.record(self._reports.get())
         return any_reports
 
     def finished(self, key: int) -> Finished:

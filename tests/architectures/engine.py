@@ -81,7 +81,7 @@ class Engine:
 
     @property
     def ledger(self) -> KVLedger:
-        return self.scheduler._ledger
+        return self.scheduler.ledger
 
     @property
     def max_draft(self) -> int:

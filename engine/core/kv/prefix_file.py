@@ -105,15 +105,8 @@ FileReport: TypeAlias = FileWritten | FileRead | FileGone
 class FileService(Protocol):
     """Reads and writes files in threads of its own, as a runner asks it."""
 
-    def attach(self, record: Callable[[FileReport], None]) -> None:
-        """Set the function that receives the reports."""
-
-    def start(self, locked: Callable[[Callable[[], None]], None]) -> None:
-        """Report the files that there are. From now on, files are read and written.
-
-        Args:
-            locked: calls a function under the lock that guards the receiver of the reports.
-        """
+    def start(self, report: Callable[[FileReport], None]) -> None:
+        """Report the files that there are, by a function for any thread. From now on, files are read and written."""
 
     def flush(self, seconds: float) -> None:
         """Wait until everything is written, but no longer than so many seconds."""

@@ -8,7 +8,6 @@ from typing_extensions import override
 
 from engine.core.changes import carry_out
 from engine.core.group import SequenceGroup
-from engine.core.kv.ledger import KVLedger
 from engine.core.model import Model
 from engine.core.scheduler import Scheduler
 from engine.core.step import Change, Close, Runner, StepPlan, StepResult
@@ -24,14 +23,11 @@ logger = logging.getLogger(__name__)
 class GenerationLane(Lane[GenerationRequest, SequenceGroup, StepPlan, StepResult]):
     """Runs a runner on the plans of its scheduler."""
 
-    def __init__(
-        self, scheduler: Scheduler, ledger: KVLedger, runner: Runner, model: Model, speculation: bool | None
-    ) -> None:
+    def __init__(self, scheduler: Scheduler, runner: Runner, model: Model, speculation: bool | None) -> None:
         """Create the lane.
 
         Args:
             scheduler: plans the steps.
-            ledger: the scheduler's.
             runner: runs the steps.
             model: the model.
             speculation: the value of `speculative` for requests that do not set it.
@@ -40,7 +36,7 @@ class GenerationLane(Lane[GenerationRequest, SequenceGroup, StepPlan, StepResult
         self._runner = runner
         self._model = model
         self._speculation = speculation
-        self.slot_states = SlotStates(ledger, runner, model.info.vocabulary)
+        self.slot_states = SlotStates(scheduler.ledger, runner, model.info.vocabulary)
         """Cells of the free slots."""
 
     @property

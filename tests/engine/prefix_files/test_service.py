@@ -29,7 +29,10 @@ class Reports:
         self.directory = PrefixDirectory(root, MODEL, BUDGET)
         self.service = PrefixFileService(self.directory)
         self._reports = queue.SimpleQueue[FileReport]()
-        self.service.attach(self._reports.put)
+        self.start()
+
+    def start(self) -> None:
+        self.service.start(self._reports.put)
 
     def next(self) -> FileReport:
         return self._reports.get(timeout=GUARD)
@@ -59,7 +62,7 @@ def test_no_thread_is_needed_later(reports: Reports, monkeypatch: pytest.MonkeyP
 def test_files_are_written_found_read_and_deleted(reports: Reports) -> None:
     reports.service.write(prefix_file(), state())
     written = reports.written()
-    reports.service.start(lambda work: work())
+    reports.start()
     assert reports.written().name == written.name
     future = reports.service.read(written, 7)
     report = reports.next()
@@ -77,7 +80,7 @@ def test_cells_that_could_not_be_saved_are_reported(reports: Reports) -> None:
 
 
 def test_a_removed_file_is_reported(reports: Reports) -> None:
-    reports.service.start(lambda work: work())
+    reports.start()
     future = reports.service.read(prefix_file(), 7)
     assert reports.next() == FileRead(7, found=False)
     assert reports.next() == FileGone(prefix_file().name)
@@ -114,7 +117,7 @@ def test_a_directory_that_cannot_be_made_is_one_warning(tmp_path: Path, caplog: 
     (tmp_path / "file").write_text("no directory")
     reports = Reports(tmp_path / "file")
     with caplog.at_level(logging.WARNING):
-        reports.service.start(lambda work: work())
+        reports.start()
         for first in range(3):
             reports.service.write(prefix_file(first), state())
             assert reports.next() == FileGone(prefix_file(first).name)
@@ -167,7 +170,7 @@ def test_reads_do_not_wait_until_all_files_are_found(reports: Reports, monkeypat
     scan = reports.directory.scan
     monkeypatch.setattr(module, "SCAN_SECONDS", 0.0)
     monkeypatch.setattr(reports.directory, "scan", lambda: (found.wait(GUARD), scan())[1])
-    reports.service.start(lambda work: work())
+    reports.start()
     future = reports.service.read(written, 7)
     assert np.array_equal(future.result(GUARD / 4), state())
     found.set()

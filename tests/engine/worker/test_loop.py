@@ -522,7 +522,7 @@ def test_work_for_a_slot_sleeps_while_its_sequence_waits_for_a_file(
     runner = FakeRunner(model)
     runner.cache.files = earlier.run.cache.files
     driver = Driver(model, runner, store_budget=10**6, on_disk=True)
-    lane = GenerationLane(driver.scheduler, driver.ledger, runner, model, None)
+    lane = GenerationLane(driver.scheduler, runner, model, None)
     loop = StepLoop([lane], lambda _news, _metrics: None, Progress())
     asleep, done = threading.Event(), threading.Event()
     wait = loop._wake.wait
