@@ -64,7 +64,7 @@ class KVLedger(SlotLeases):
         source = self._finder.best_slot(self.slots, wanted)
         extends = source and 2 * source.tokens >= source.source.size  # else it stays: its rest is worth more
         slot = self._wished(sequence) or place(self.slots, source.source if source and extends else None)
-        kept = self._saved_only(self._finder.in_place(slot, wanted))
+        kept = self._saved_only(self._finder.best_slot((slot,), wanted))
         shared = kept.tokens if kept else 0
         best = self.best_source(sequence) if wanted.size - shared >= self.traits.worth_copying else None
         if best and self.traits.copy_pays(best.source.size, best.tokens - shared):

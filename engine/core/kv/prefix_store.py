@@ -38,6 +38,8 @@ class PrefixStore:
     """Tokens restored so far."""
     reads: int
     """Reads of files that have ended."""
+    bytes_of: Callable[[int], int]
+    """Returns the maximum size of so many tokens."""
 
     def __init__(
         self, budget: int, bytes_of: Callable[[int], int], partial_bytes_of: Callable[[int], int] | None = None
@@ -51,8 +53,9 @@ class PrefixStore:
                 checkpoint a prefix with all its cells, for models whose state does not grow.
         """
         self._budget = budget
-        self._bytes_of = bytes_of
-        self._partial_bytes_of = partial_bytes_of
+        self.bytes_of = bytes_of
+        self._has_partial_states = partial_bytes_of is not None
+        self._checkpoint_bytes = partial_bytes_of or bytes_of
         self._prefixes: dict[int, StoredPrefix] = {}  # least recently used first
         self._index = PrefixIndex[StoredPrefix]()
         self._checkpoints = PrefixIndex[StoredPrefix]()
@@ -71,15 +74,11 @@ class PrefixStore:
 
     def has_room(self, tokens: int) -> bool:
         """Return whether so many tokens would fit in an empty store."""
-        return self.fits(self._bytes_of(tokens))
+        return self.fits(self.bytes_of(tokens))
 
     def fits(self, size: int) -> bool:
         """Return whether so many bytes would fit in an empty store."""
         return size <= self._budget
-
-    def bytes_of(self, tokens: int) -> int:
-        """Return the maximum size of so many tokens."""
-        return self._bytes_of(tokens)
 
     @property
     def newest(self) -> StoredPrefix:
@@ -110,7 +109,7 @@ class PrefixStore:
         """
         old = self._index.longest_within(prefix) if can_trim else None
         superseded = [self._forget(old)] if old else []
-        return [*superseded, *self._save(seq_id, prefix, self._bytes_of(prefix.size))]
+        return [*superseded, *self._save(seq_id, prefix, self.bytes_of(prefix.size))]
 
     def save_checkpoint(self, seq_id: int, prefix: Prefix) -> list[CellChange]:
         """Add a checkpoint of the prefix that a slot holds, unless there is one. Return the changes for the runner."""
@@ -122,22 +121,19 @@ class PrefixStore:
             return []
         surplus = [next(one for one in self if one in earlier)] if len(earlier) >= MOST_CHECKPOINTS else []
         forgotten = [self._forget(one) for one in surplus]
-        partial = self._partial_bytes_of is not None
-        return [*forgotten, *self._save(seq_id, prefix, self._checkpoint_bytes(prefix.size), partial=partial)]
+        needed = self._checkpoint_bytes(prefix.size)
+        return [*forgotten, *self._save(seq_id, prefix, needed, partial=self._has_partial_states)]
 
     def last_checkpoints(self, prefix: Prefix) -> Iterator[StoredPrefix]:
         """Yield the checkpoints that the next turn needs."""
         return islice(self._all_checkpoints(prefix), NEEDED_CHECKPOINTS)
 
     def _all_checkpoints(self, prefix: Prefix) -> Iterator[StoredPrefix]:
-        return (self._checkpoints if self._partial_bytes_of else self._index).all_within(prefix)
+        return (self._checkpoints if self._has_partial_states else self._index).all_within(prefix)
 
     def has_room_for_checkpoint(self, tokens: int) -> bool:
         """Return whether a checkpoint after so many tokens would fit in an empty store."""
-        return self._checkpoint_bytes(tokens) <= self._budget
-
-    def _checkpoint_bytes(self, tokens: int) -> int:
-        return (self._partial_bytes_of or self._bytes_of)(tokens)
+        return self.fits(self._checkpoint_bytes(tokens))
 
     def restore(self, stored: StoredPrefix, seq_id: int, tokens: int) -> Restore:
         """Return the change that copies the first tokens of a prefix to a slot."""

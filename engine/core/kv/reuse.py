@@ -48,12 +48,8 @@ class ReuseFinder:
         return self._best(sources, wanted, self._cuts_copy)
 
     def best_slot(self, slots: Iterable[Slot], wanted: Prefix) -> Reuse[Slot] | None:
-        """Return the slot whose cells serve best where they are; the smallest of equal ones."""
+        """Return the slot among these whose cells serve best where they are; the smallest of equal ones."""
         return self._best(slots, wanted, self._cuts_in_place)
-
-    def in_place(self, slot: Slot, wanted: Prefix) -> Reuse[Slot] | None:
-        """Return the cells of a slot that can be reused where they are."""
-        return self._best((slot,), wanted, self._cuts_in_place)
 
     def _cuts_copy(self, _source: PrefixSource, _shared: int) -> bool:
         """Return whether the last cells of a copy can be dropped alone."""
