@@ -7,7 +7,6 @@ import llama_cpp
 import numpy as np
 
 from engine.request import Sampling
-from engine.sampling import dry
 from engine.sampling.candidates import Candidates, Ids, Logits
 from engine.sampling.chain import SamplerChain
 from engine.sampling.resources import SamplerResources
@@ -39,10 +38,8 @@ def penalty_samplers(
     )
 
 
-def wanted(name: str, sampling: Sampling) -> bool:
-    """Return whether a request has a penalty by one of `NAMES`."""
-    if name == "dry":
-        return dry.wanted(sampling)
+def wanted(sampling: Sampling) -> bool:
+    """Return whether `penalties` has an effect."""
     repeats = sampling.repeat_penalty != 1.0 and sampling.repeat_last_n != 0
     return repeats or sampling.frequency_penalty != 0.0 or sampling.presence_penalty != 0.0
 

@@ -6,7 +6,7 @@ from typing import get_args
 import numpy as np
 
 from engine.request import SamplerName, Sampling
-from engine.sampling import penalties
+from engine.sampling import dry, penalties
 
 DEFAULT: tuple[str, ...] = get_args(SamplerName)
 """llama.cpp's order."""
@@ -14,8 +14,8 @@ MIROSTAT = "mirostat"
 _WITH_MIROSTAT = ("penalties", "dry", "temperature", MIROSTAT)
 
 _CHANGES: dict[str, Callable[[Sampling], bool]] = {
-    "penalties": lambda sampling: penalties.wanted("penalties", sampling),
-    "dry": lambda sampling: penalties.wanted("dry", sampling),
+    "penalties": penalties.wanted,
+    "dry": dry.wanted,
     "top_n_sigma": lambda sampling: sampling.top_n_sigma > 0,
     "top_k": lambda sampling: sampling.top_k > 0,
     "typ_p": lambda sampling: sampling.typical_p < 1,
