@@ -5,18 +5,14 @@ import os
 import platform
 import re
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 
 import llama_cpp
 
 from engine.checkup import BuildReport, DeviceReport, InstallationReport, MachineReport
-from engine.llama.cpu.properties import gains_by_repacking, usable_cores
+from engine.llama.cpu.properties import cpu_info, gains_by_repacking, usable_cores
 from engine.llama.cpu.quota import cpu_quota
 from engine.llama.devices import Device, all_devices, available_memory
 from engine.llama.ggml_functions import declare, libggml
-
-_CPU_INFO = Path("/proc/cpuinfo")
 
 declare("ggml_version", ctypes.c_char_p)
 declare("ggml_commit", ctypes.c_char_p)
@@ -25,7 +21,7 @@ declare("ggml_commit", ctypes.c_char_p)
 def examine_installation() -> InstallationReport:
     """Return the report. llama.cpp starts its backends for it."""
     llama_cpp.llama_backend_init()
-    return InstallationReport(machine=_machine(_cpu_info()), build=_build())
+    return InstallationReport(machine=_machine(cpu_info()), build=_build())
 
 
 def _machine(cpu: Mapping[str, str]) -> MachineReport:
@@ -38,15 +34,6 @@ def _machine(cpu: Mapping[str, str]) -> MachineReport:
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         available=available_memory(),
     )
-
-
-def _cpu_info() -> dict[str, str]:
-    """Return the kernel's properties of the first processor."""
-    with suppress(OSError):
-        first = _CPU_INFO.read_text().split("\n\n", 1)[0]
-        lines = (line.partition(":") for line in first.splitlines())
-        return {key.strip(): value.strip() for key, _, value in lines}
-    return {}
 
 
 def _build() -> BuildReport:

@@ -2,6 +2,7 @@
 
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 
 from engine.llama.cpu.quota import cpu_quota
@@ -31,7 +32,16 @@ def gains_by_repacking() -> bool:
     """
     if platform.machine().lower() in ("aarch64", "arm64"):
         return True
-    return _CPU_INFO.exists() and " amx_int8" in _CPU_INFO.read_text()
+    return "amx_int8" in cpu_info().get("flags", "").split()
+
+
+def cpu_info() -> dict[str, str]:
+    """Return the kernel's properties of the first processor."""
+    with suppress(OSError):
+        first = _CPU_INFO.read_text().split("\n\n", 1)[0]
+        lines = (line.partition(":") for line in first.splitlines())
+        return {key.strip(): value.strip() for key, _, value in lines}
+    return {}
 
 
 def _siblings(cpu: int) -> str:
