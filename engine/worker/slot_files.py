@@ -13,7 +13,7 @@ from concurrent.futures import CancelledError, Future
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from engine.core.partition import partition_hash
@@ -53,11 +53,11 @@ class SlotFiles:
         self._fingerprint = fingerprint
         self._loop = loop
         self._write = write
-        self._waiting: dict[int, Future[None]] = {}
+        self._waiting: dict[int, Future[Any]] = {}
 
     def submit(self, query_id: int, query: KeepSlot) -> None:
         """Begin the work. Unless it is cancelled first, `Answered` or `QueryFailed` replies."""
-        done: Future[None] = Future()
+        done: Future[Any] = Future()
         thread = threading.Thread(target=self._serve, args=(query_id, query, done), name="slot file", daemon=True)
         self._waiting[query_id] = done
         try:
@@ -71,7 +71,7 @@ class SlotFiles:
         if (waiting := self._waiting.get(query_id)) is not None:
             waiting.cancel()
 
-    def _serve(self, query_id: int, query: KeepSlot, done: Future[None]) -> None:
+    def _serve(self, query_id: int, query: KeepSlot, done: Future[Any]) -> None:
         try:
             reply = self._reply(query_id, query, done)
         finally:
@@ -79,7 +79,7 @@ class SlotFiles:
         if reply is not None:
             self._write(reply)
 
-    def _reply(self, query_id: int, query: KeepSlot, done: Future[None]) -> FromEngine | None:
+    def _reply(self, query_id: int, query: KeepSlot, done: Future[Any]) -> FromEngine | None:
         """Do the work. Returns the reply to the query; None if it was cancelled."""
         try:
             return Answered(query_id, self._answer(query, done))
@@ -91,7 +91,7 @@ class SlotFiles:
             error = raised
         return query_failed(query_id, error)
 
-    def _answer(self, query: KeepSlot, done: Future[None]) -> SlotKept:
+    def _answer(self, query: KeepSlot, done: Future[Any]) -> SlotKept:
         states, seq_id, partition = self._states, query.slot, partition_hash(query.partition, query.adapters)
         if states is None:
             raise RequestError("this model only computes embeddings", code="unsupported_model", param="model")
@@ -105,29 +105,25 @@ class SlotFiles:
             case SlotAction.ERASE:
                 return SlotKept(self._at_rest(partial(states.erase, seq_id, partition), done), 0)
 
-    def _at_rest(self, work: Callable[[], T | None], done: Future[None]) -> T:
+    def _at_rest(self, work: Callable[[], T | None], done: Future[T]) -> T:
         """Do work between two steps, as soon as the slot is free, and return its result."""
-        results: list[T] = []
 
         def attempt() -> bool:
             if done.cancelled():
                 return True
-            failure: Exception | None = None
+            result, failure = None, None
             try:
                 result = work()
             except (EngineError, MemoryError) as error:
                 failure = error
-            else:
-                if result is None:
-                    return False
-                results.append(result)
+            if result is None and failure is None:
+                return False
             if done.set_running_or_notify_cancel():  # a cancel may have come during the work
-                done.set_result(None) if failure is None else done.set_exception(failure)
+                done.set_exception(failure) if result is None else done.set_result(result)
             return True
 
         self._loop.between_steps(attempt)
-        done.result()
-        return results[0]
+        return done.result()
 
 
 def write_state(path: Path, state: SlotState, fingerprint: bytes) -> int:
