@@ -2,8 +2,7 @@
 
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -80,7 +79,15 @@ class Queries:
             Unavailable: The engine is not ready, or it ended before it answered.
             RequestError: The query has no answer, or a frame cannot carry it.
         """
-        async with self._open(query, client) as pending:
+        if self._send is None:
+            raise _ended()
+        query_id = next(self._ids)
+        try:
+            self._send(Ask(query_id, cast("AnyQuery", query), client))
+        except ValueError as error:
+            raise RequestError(f"The request cannot be sent to the engine: {error}") from error
+        pending = self._pending[query_id] = _Pending()
+        try:
             sent()
             while isinstance(reply := await pending.next(), Answered):
                 answer = cast("AnswerT", reply.answer)
@@ -88,6 +95,8 @@ class Queries:
                     return answer
                 take(answer)
             raise error_from(reply)
+        finally:
+            self._forget(query_id)
 
     @property
     def waiting(self) -> bool:
@@ -99,22 +108,6 @@ class Queries:
         self.pinged_at = self._clock()
         await self.ask(Inspect())
         self.pinged_at = None
-
-    @asynccontextmanager
-    async def _open(self, query: Query[AnswerT], client: str) -> AsyncIterator[_Pending]:
-        """Send a query. Leaving the context before its last reply cancels it."""
-        if self._send is None:
-            raise _ended()
-        query_id = next(self._ids)
-        try:
-            self._send(Ask(query_id, cast("AnyQuery", query), client))
-        except ValueError as error:
-            raise RequestError(f"The request cannot be sent to the engine: {error}") from error
-        pending = self._pending[query_id] = _Pending()
-        try:
-            yield pending
-        finally:
-            self._forget(query_id)
 
     def resolve(self, reply: Answered | QueryFailed) -> None:
         """Deliver a reply. A reply to a cancelled query is dropped."""
@@ -132,6 +125,7 @@ class Queries:
             pending.changed.notify()
 
     def _forget(self, query_id: int) -> None:
+        """Cancel a query, unless its last reply has arrived."""
         pending = self._pending.pop(query_id, None)
         if pending is not None and not pending.ended and self._send is not None:
             self._send(CancelQuery(query_id))
