@@ -126,7 +126,7 @@ class LlamaModel(Model):
             self.pooling = metadata.pooling(handle, config)
             self.causal = metadata.causal(handle)
             self.dry = resources.enter_context(closing(dry.DryTemplates(self._tokenizer.vocab, self.info.context)))
-            self._grammars = GrammarCompiler(self._tokenizer)
+            self._grammars = GrammarCompiler(self._tokenizer.grammar_vocabulary)
             self._handle: int | None = handle
             self._resources = resources.pop_all()
 

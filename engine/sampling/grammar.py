@@ -4,9 +4,9 @@ import json
 import logging
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, regex_to_lark
@@ -57,32 +57,28 @@ _DEAD_END = "NoExtension"
 """Beginning of the compiler's names for a place where no token can follow."""
 
 
-class Tokenizer(Protocol):
-    """The vocabulary of a model. Any thread may call its methods."""
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """The tokens of a model, as llguidance asks for them."""
+
+    tokens: list[bytes]
+    """The text of each token by its id; of a control token its name."""
+    special_token_ids: list[int]
+    """The ids of the control tokens."""
+    end_tokens: frozenset[int]
+    """The ids that end a generation."""
+    tokenize: Callable[[str], list[int]]
+    """Returns the token ids of a text without control tokens. Any thread may call it."""
+    bos_token_id: None = None
 
     @property
-    def size(self) -> int:
-        """The number of token ids."""
+    def eos_token_id(self) -> int:
+        """The first of the ids that end a generation."""
+        return min(self.end_tokens)
 
-    @property
-    def end_tokens(self) -> frozenset[int]:
-        """The ids that end a generation."""
-
-    @property
-    def control_tokens(self) -> set[int]:
-        """The ids that have a name but no text."""
-
-    def piece(self, token: int, *, special: bool) -> bytes:
-        """Return the bytes of a token; the name of a control token if `special`, else no bytes for it."""
-
-    def tokenize(self, text: str, *, special: bool, begin: bool) -> list[int]:
-        """Return the token ids of a text.
-
-        Args:
-            text: the text.
-            special: whether the names of control tokens in it become these tokens.
-            begin: whether the model's beginning-of-sequence token is added.
-        """
+    def __call__(self, text: str) -> list[int]:
+        """Return the token ids of a text."""
+        return self.tokenize(text)
 
 
 @dataclass(slots=True)
@@ -102,9 +98,10 @@ class CompiledGrammar:
 class GrammarCompiler:
     """Compiles grammars and keeps the latest ones. Any thread may use it."""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
-        self._opened: tuple[LLTokenizer, NumberLimit] | None = None
+    def __init__(self, read_vocabulary: Callable[[], Vocabulary]) -> None:
+        """Start without grammars. `read_vocabulary` may take long, and is called for the first one."""
+        self._read_vocabulary = read_vocabulary
+        self._opened: tuple[Vocabulary, LLTokenizer, NumberLimit] | None = None
         self._cache: GrammarCache[CompiledGrammar] = GrammarCache()
         self._compiling = threading.Lock()
 
@@ -137,11 +134,11 @@ class GrammarCompiler:
     def _compile(self, grammar: Grammar) -> CompiledGrammar:
         try:
             lark = to_lark(grammar)
-            lltokenizer, numbers = self._open_vocabulary()
+            vocabulary, lltokenizer, numbers = self._open_vocabulary()
             source = LLMatcher.grammar_from_lark(f"{lark}\n{_OPTIONS}\n")
             matcher = LLMatcher(lltokenizer, source, log_level=0, limits=_LIMITS)
-            denied = denied_tokens(matcher, self._tokenizer.size)
-            _check_not_empty(denied, self._tokenizer.end_tokens)
+            denied = denied_tokens(matcher, len(vocabulary.tokens))
+            _check_not_empty(denied, vocabulary.end_tokens)
             if ignored := matcher.get_grammar_warnings():
                 logger.info("parts of a JSON schema are not enforced", extra={"why": "; ".join(ignored)})
             return CompiledGrammar(matcher, denied, numbers if _JSON in lark else None)
@@ -149,35 +146,19 @@ class GrammarCompiler:
             words = f"the grammar cannot be used: {_words_for(grammar.kind, str(error))}"
             raise RequestError(words, param="grammar", code="invalid_grammar") from error
 
-    def _open_vocabulary(self) -> tuple[LLTokenizer, NumberLimit]:
-        """Return the vocabulary for llguidance, and for the numbers.
+    def _open_vocabulary(self) -> tuple[Vocabulary, LLTokenizer, NumberLimit]:
+        """Return the vocabulary, also for llguidance and for the numbers.
 
         Raises:
             GrammarError: the model has no end token.
         """
         if self._opened is None:
-            ends = sorted(self._tokenizer.end_tokens)
-            if not ends:
+            vocabulary = self._read_vocabulary()
+            if not vocabulary.end_tokens:
                 raise GrammarError("this model has no token that ends a text")
-            vocabulary = _Vocabulary(self._tokenizer, ends[0])
-            lltokenizer = LLTokenizer(TokenizerWrapper(vocabulary), eos_token=ends)
-            self._opened = lltokenizer, NumberLimit(vocabulary.tokens)
+            lltokenizer = LLTokenizer(TokenizerWrapper(vocabulary), eos_token=sorted(vocabulary.end_tokens))
+            self._opened = vocabulary, lltokenizer, NumberLimit(vocabulary.tokens)
         return self._opened
-
-
-class _Vocabulary:
-    """The tokenizer interface of llguidance. Control tokens have their names, all others their text."""
-
-    def __init__(self, tokenizer: Tokenizer, end: int) -> None:
-        self._tokenizer = tokenizer
-        control = tokenizer.control_tokens
-        self.tokens = [tokenizer.piece(token, special=token in control) for token in range(tokenizer.size)]
-        self.special_token_ids = sorted(control)
-        self.eos_token_id = end
-        self.bos_token_id = None
-
-    def __call__(self, text: str) -> list[int]:
-        return self._tokenizer.tokenize(text, special=False, begin=False)
 
 
 def denied_tokens(matcher: LLMatcher, vocabulary: int) -> Mask:

@@ -12,6 +12,7 @@ from engine.llama.vocabulary.alphabet import Alphabet
 from engine.llama.vocabulary.attributes import PARSED, USER_DEFINED
 from engine.llama.vocabulary.name_cuts import NameCuts
 from engine.prompt import PromptText
+from engine.sampling.grammar import Vocabulary
 from engine.sampling.native_calls import on_deep_stack
 
 _PIECE_BYTES = 64
@@ -78,10 +79,12 @@ class Tokenizer:
         names = dict.fromkeys([*map(self._name, self._having(PARSED)), *marks])
         self.control_names = tuple(name for name in names if name.strip())
 
-    @property
-    def control_tokens(self) -> set[int]:
-        """The ids that have no text, and a model family's own marks (`<think>`). Looks at every id."""
-        return {token for token in range(self.size) if self._steers(token)}
+    def grammar_vocabulary(self) -> Vocabulary:
+        """Return the tokens for grammars. A model family's own marks (`<think>`) are control tokens. May take long."""
+        steers = list(map(self._steers, range(self.size)))
+        tokens = [self.piece(token, special=special) for token, special in enumerate(steers)]
+        control = [token for token, special in enumerate(steers) if special]
+        return Vocabulary(tokens, control, self.end_tokens, partial(self.tokenize, special=False, begin=False))
 
     def close(self) -> None:
         """Drop the reference to the C vocabulary. Repeatable."""

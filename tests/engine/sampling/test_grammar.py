@@ -322,7 +322,7 @@ def test_sequences_of_one_grammar_have_separate_states(model: LlamaModel) -> Non
 
 def test_compiled_grammars_are_cached_for_a_while(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(grammar_cache, "MOST_GRAMMARS", 2)
-    compiler = GrammarCompiler(model._tokenizer)
+    compiler = GrammarCompiler(model._tokenizer.grammar_vocabulary)
     first, second, third = (Grammar(REGEX, f"kept{n}") for n in range(3))
     compiled, forgotten = compiler.compile(first), compiler.compile(second)
     assert compiler.compile(first) is compiled
@@ -332,7 +332,7 @@ def test_compiled_grammars_are_cached_for_a_while(model: LlamaModel, monkeypatch
 
 
 def test_a_grammar_is_known_as_compiled_only_after_it_was(model: LlamaModel) -> None:
-    compiler, grammar = GrammarCompiler(model._tokenizer), Grammar(REGEX, "known")
+    compiler, grammar = GrammarCompiler(model._tokenizer.grammar_vocabulary), Grammar(REGEX, "known")
     assert compiler.compiled(grammar) is None
     compiled = compiler.compile(grammar)
     assert compiler.compiled(grammar) is compiled
@@ -340,7 +340,7 @@ def test_a_grammar_is_known_as_compiled_only_after_it_was(model: LlamaModel) -> 
 
 
 def test_a_grammar_that_cannot_be_compiled_is_compiled_once(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    compiler, grammar = GrammarCompiler(model._tokenizer), Grammar(REGEX, "(")
+    compiler, grammar = GrammarCompiler(model._tokenizer.grammar_vocabulary), Grammar(REGEX, "(")
     with pytest.raises(RequestError) as first:
         compiler.compile(grammar)
     monkeypatch.setattr(compiler, "_compile", pytest.fail)
@@ -354,7 +354,7 @@ def test_a_grammar_that_cannot_be_compiled_is_compiled_once(model: LlamaModel, m
 def test_a_compiled_grammar_is_found_while_another_one_is_compiled(
     model: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compiler, grammar = GrammarCompiler(model._tokenizer), Grammar(REGEX, "fast")
+    compiler, grammar = GrammarCompiler(model._tokenizer.grammar_vocabulary), Grammar(REGEX, "fast")
     compiled, found = compiler.compile(grammar), []
 
     def find_other(_slow: Grammar) -> CompiledGrammar:
