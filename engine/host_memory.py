@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from engine.control_groups import MEMBERSHIP, MOUNT, control_groups
+from engine.control_groups import control_groups
 
 _MEMORY = Path("/proc/meminfo")
 _FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
@@ -10,31 +10,23 @@ _FILES = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.us
 _FILE_CACHE = ("active_file", "inactive_file")
 
 
-def available_host_memory(memory: Path = _MEMORY, mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> int | None:
-    """Return the bytes that are available by the kernel's estimate and in the control groups; None without an estimate.
-
-    Args:
-        memory: file with the estimate.
-        mount: as for `control_groups`.
-        membership: as for `control_groups`.
-    """
+def available_host_memory() -> int | None:
+    """Return the bytes that are available by the kernel's estimate and in the control groups; None if unknown."""
     try:
-        lines = memory.read_text().splitlines()
+        lines = _MEMORY.read_text().splitlines()
     except FileNotFoundError:
         return None
     available = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
-    left = memory_left(mount, membership)
+    left = _memory_left()
     return available if available is None or left is None else min(available, left)
 
 
-def memory_left(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> int | None:
+def _memory_left() -> int | None:
     """Return the bytes up to the limit of the process's control groups that is reached first; None without a limit.
 
-    Cached files count as left: the kernel drops them, and most of them may be the weights of this model. The arguments
-    are those of `control_groups`.
+    Cached files count as left: the kernel drops them, and most of them may be the weights of this model.
     """
-    groups = control_groups("memory", mount, membership)
-    rests = [_left(folder, *files) for folder in groups for files in _FILES]
+    rests = [_left(folder, *files) for folder in control_groups("memory") for files in _FILES]
     return min((left for left in rests if left is not None), default=None)
 
 

@@ -4,10 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from engine.host_memory import available_host_memory, memory_left
+from engine import control_groups, host_memory
+from engine.host_memory import available_host_memory
 
 GIB = 2**30
 STAT = f"anon {4 * GIB}\ninactive_file {GIB}\nactive_file {GIB}\nfile {3 * GIB}\n"
+
+
+@pytest.fixture(autouse=True)
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory, "_MEMORY", tmp_path / "meminfo")
+    monkeypatch.setattr(control_groups, "_MOUNT", tmp_path)
+    monkeypatch.setattr(control_groups, "_MEMBERSHIP", tmp_path / "membership")
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:
@@ -19,7 +27,8 @@ def write(folder: Path, files: dict[str, str]) -> Path:
 
 def left(mount: Path, groups: str = "0::/") -> int | None:
     """Return the memory that is left to a process in some control groups."""
-    return memory_left(mount, write(mount, {"membership": groups}) / "membership")
+    write(mount, {"membership": groups})
+    return host_memory._memory_left()
 
 
 def test_what_other_processes_use_is_not_left_but_cached_files_are(tmp_path: Path) -> None:
@@ -58,8 +67,8 @@ def test_the_smaller_one_of_the_estimate_and_the_groups_rest_is_available(
     write(tmp_path, {"memory.max": f"{8 * GIB}\n", "memory.current": f"{6 * GIB}\n", "memory.stat": STAT})
     write(tmp_path, {"meminfo": f"MemTotal: 9 kB\nMemAvailable: {estimate * 2**20} kB\n"})
     write(tmp_path, {"membership": "0::/"})
-    assert available_host_memory(tmp_path / "meminfo", tmp_path, tmp_path / "membership") == available * GIB
+    assert available_host_memory() == available * GIB
 
 
-def test_without_the_kernels_files_the_memory_is_not_known(tmp_path: Path) -> None:
-    assert available_host_memory(tmp_path / "meminfo", tmp_path) is None
+def test_without_the_kernels_files_the_memory_is_not_known() -> None:
+    assert available_host_memory() is None

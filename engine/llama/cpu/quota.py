@@ -2,15 +2,12 @@
 
 from pathlib import Path
 
-from engine.control_groups import MEMBERSHIP, MOUNT, control_groups
+from engine.control_groups import control_groups
 
 
-def cpu_quota(mount: Path = MOUNT, membership: Path = MEMBERSHIP) -> float | None:
-    """Return the smallest quota of the process's control groups, in cores; None without a quota.
-
-    The arguments are those of `control_groups`.
-    """
-    quotas = map(_quota, control_groups("cpu", mount, membership))
+def cpu_quota() -> float | None:
+    """Return the smallest quota of the process's control groups, in cores; None without a quota."""
+    quotas = map(_quota, control_groups("cpu"))
     return min((quota for quota in quotas if quota is not None), default=None)
 
 

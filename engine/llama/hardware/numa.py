@@ -12,16 +12,12 @@ _STRATEGIES: dict[Numa, int] = {"distribute": 1, "isolate": 2, "numactl": 3}
 _NODES = Path("/sys/devices/system/node")
 
 
-def use_numa(strategy: Numa, nodes: Path = _NODES) -> None:
+def use_numa(strategy: Numa) -> None:
     """Set the strategy for the whole process. Only the first call has an effect.
-
-    Args:
-        strategy: the strategy.
-        nodes: the kernel's folder with the machine's nodes.
 
     Raises:
         LoadError: the machine has a single node, where llama.cpp ignores strategies.
     """
-    if len(list(nodes.glob("node[0-9]*"))) < 2:  # noqa: PLR2004
+    if len(list(_NODES.glob("node[0-9]*"))) < 2:  # noqa: PLR2004
         raise LoadError(f"--numa {strategy} has no effect: this machine has a single NUMA node")
     llama_cpp.llama_numa_init(_STRATEGIES[strategy])

@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from engine import control_groups
 from engine.llama.cpu.quota import cpu_quota
+
+
+@pytest.fixture(autouse=True)
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control_groups, "_MOUNT", tmp_path / "mount")
+    monkeypatch.setattr(control_groups, "_MEMBERSHIP", tmp_path / "membership")
 
 
 def write(root: Path, files: dict[str, str]) -> None:
@@ -16,7 +23,7 @@ def write(root: Path, files: dict[str, str]) -> None:
 
 def quota(root: Path, membership: str) -> float | None:
     write(root, {"membership": membership})
-    return cpu_quota(root / "mount", root / "membership")
+    return cpu_quota()
 
 
 @pytest.mark.parametrize(("limit", "cores"), [("50000 100000", 0.5), ("150000 100000", 1.5), ("max 100000", None)])
@@ -44,5 +51,5 @@ def test_a_path_from_outside_the_container_leads_to_its_root(tmp_path: Path) -> 
 @pytest.mark.parametrize("text", ["", "max", "a b", "1 2 3"])
 def test_what_cannot_be_read_is_no_quota(tmp_path: Path, text: str) -> None:
     write(tmp_path, {"mount/cpu.max": text})
+    assert cpu_quota() is None
     assert quota(tmp_path, "0::/") is None
-    assert cpu_quota(tmp_path, tmp_path / "missing") is None

@@ -9,9 +9,8 @@ import pytest
 
 from engine.errors import LoadError
 from engine.hardware import ALL_LAYERS, Hardware, RopeScaling
-from engine.llama.hardware import memory_lock
+from engine.llama.hardware import memory_lock, numa
 from engine.llama.hardware.memory_lock import check_lockable
-from engine.llama.hardware.numa import use_numa
 from engine.llama.hardware.overrides import EXPERTS, check_buffers, overrides_of, warn_of_unused
 from engine.llama.hardware.rope import check_scale, extended_context, set_rope
 
@@ -68,12 +67,13 @@ def test_a_privileged_process_may_lock_all(tmp_path: Path, monkeypatch: pytest.M
 def test_a_strategy_needs_several_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     used: list[int] = []
     monkeypatch.setattr(llama_cpp, "llama_numa_init", used.append)
+    monkeypatch.setattr(numa, "_NODES", tmp_path)
     (tmp_path / "node0").mkdir()
     with pytest.raises(LoadError) as caught:
-        use_numa("isolate", tmp_path)
+        numa.use_numa("isolate")
     assert str(caught.value) == "--numa isolate has no effect: this machine has a single NUMA node"
     (tmp_path / "node1").mkdir()
-    use_numa("isolate", tmp_path)
+    numa.use_numa("isolate")
     assert used == [2]
 
 
