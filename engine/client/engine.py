@@ -27,7 +27,6 @@ from engine.protocol.messages import (
     KeepSlot,
     Query,
     Tokenize,
-    Tokenized,
 )
 from engine.request import AdapterSet, EmbeddingRequest, GenerationRequest, Request, SlotAction
 
@@ -212,12 +211,9 @@ class Engine:
             RequestError: A frame cannot carry a text, or the texts are too long.
         """
         await self._restarted()
-
-        def take_part(part: Tokenized) -> None:
-            take(part.tokens)
-
         query = Tokenize(tuple(texts), special, begin, pieces)
-        take_part(await self._supervisor.queries.ask(query, client, take_part, sent))
+        last = await self._supervisor.queries.ask(query, client, lambda part: take(part.tokens), sent)
+        take(last.tokens)
 
     async def detokenize(
         self, tokens: Sequence[int], *, special: bool, client: str = "", sent: Callable[[], None] = lambda: None
