@@ -1,6 +1,7 @@
 """Counters of the steps since the engine started."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import repeat, zip_longest
 
 from engine.core.fair.adapter_turns import AdapterTurns
 from engine.core.kv.ledger import KVLedger
@@ -8,7 +9,7 @@ from engine.core.step import Outcome, StepPlan, StepResult
 from engine.info import EngineMetrics
 
 
-@dataclass(slots=True)
+@dataclass
 class Counters:
     """Counters of one lane, with the names of `EngineMetrics`."""
 
@@ -26,7 +27,7 @@ class Counters:
     """Computed draft tokens."""
     accepted: int = 0
     """Accepted draft tokens."""
-    accepted_by_position: list[int] = field(default_factory=list)
+    accepted_by_position: tuple[int, ...] = ()
     """These by their position in the draft."""
     generated_tokens: int = 0
     """Generated tokens of running requests."""
@@ -46,6 +47,7 @@ class Counters:
     def metrics(self, ledger: KVLedger, turns: AdapterTurns, *, waiting: int) -> EngineMetrics:
         """Return the metrics of a lane of generations, with `waiting` queued sequences."""
         return EngineMetrics(
+            **vars(self),
             slots=ledger.free + ledger.held,
             free=ledger.free,
             held=ledger.held,
@@ -55,20 +57,7 @@ class Counters:
             stored_tokens=ledger.store.tokens,
             saved_tokens=ledger.store.saved,
             restored_tokens=ledger.store.restored,
-            steps=self.steps,
-            step_seconds=self.step_seconds,
-            rows_decoded=self.rows_decoded,
-            prompt_tokens=self.prompt_tokens,
-            aborted=self.aborted,
-            drafted=self.drafted,
-            accepted=self.accepted,
-            generated_tokens=self.generated_tokens,
-            computed_prompt_tokens=self.computed_prompt_tokens,
             reused_prompt_tokens=ledger.reused,
-            drafts=self.drafts,
-            preempted=self.preempted,
-            accepted_by_position=tuple(self.accepted_by_position),
-            whole_rows=self.whole_rows,
             adapter_changes=turns.changes,
             adapter_change_seconds=turns.change_seconds or 0.0,
         )
@@ -96,7 +85,5 @@ class Counters:
     def _count_accepted(self, tokens: int) -> None:
         """Add a draft whose first tokens are accepted."""
         self.accepted += tokens
-        missing = tokens - len(self.accepted_by_position)
-        self.accepted_by_position += [0] * missing
-        for position in range(tokens):
-            self.accepted_by_position[position] += 1
+        counts = zip_longest(self.accepted_by_position, repeat(1, tokens), fillvalue=0)
+        self.accepted_by_position = tuple(map(sum, counts))

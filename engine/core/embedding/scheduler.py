@@ -136,14 +136,7 @@ class EmbeddingScheduler:
 
     def metrics(self) -> EngineMetrics:
         """Return the current state and the counters."""
-        counters = self._counters
-        return EngineMetrics(
-            steps=counters.steps,
-            aborted=counters.aborted,
-            embedding_waiting=self._open,
-            embeddings=counters.embeddings,
-            embedding_tokens=counters.embedding_tokens,
-        )
+        return EngineMetrics(**vars(self._counters), embedding_waiting=self._open)
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return no slots, because texts share the cells."""
