@@ -70,7 +70,8 @@ class StepMembers(Generic[RowT]):
     def __init__(self) -> None:
         self._left: set[RowT] | None = None
         self._planned = 0
-        self._ended: dict[RowT, int] = {}
+        self.ended: dict[RowT, int] = {}
+        """Members that have ended since the step was planned, each with the key of its request."""
 
     @property
     def abandoned(self) -> bool:
@@ -86,22 +87,17 @@ class StepMembers(Generic[RowT]):
         """Record a planned step. Takes over the set."""
         self._left = members
         self._planned = len(members)
-        self._ended = {}
+        self.ended = {}
 
     def leave(self, member: RowT, key: int) -> None:
         """Remove a member of a request that has ended. Ignores others."""
         if self._left is not None and member in self._left:
             self._left.remove(member)
-            self._ended[member] = key
-
-    @property
-    def ended(self) -> dict[RowT, int]:
-        """Members that have ended since the step was planned, each with the key of its request."""
-        return self._ended
+            self.ended[member] = key
 
     def end(self) -> dict[RowT, int]:
         """Record the end of the step. Return the members that ended before it, each with the key of its request."""
-        ended, self._ended = self._ended, {}
+        ended, self.ended = self.ended, {}
         self._left = None
         return ended
 

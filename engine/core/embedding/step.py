@@ -25,6 +25,7 @@ class EmbeddingLimits:
     """True if a text may be computed in several steps. With attention in both directions it may not."""
 
 
+@dataclass(slots=True, eq=False)
 class EmbeddingText:
     """One input of a request."""
 
@@ -34,20 +35,12 @@ class EmbeddingText:
     """Index of the input in the request."""
     tokens: list[int]
     """All its tokens."""
-    computed: int
+    computed: int = 0
     """Number of computed tokens."""
-    charged: int
+    charged: int = 0
     """Number of tokens that its client was charged for it."""
-    seq_id: int
+    seq_id: int = -1
     """The embedder's sequence that it holds; -1 before it starts."""
-
-    def __init__(self, job: "EmbeddingJob", index: int, tokens: list[int]) -> None:
-        self.job = job
-        self.index = index
-        self.tokens = tokens
-        self.computed = 0
-        self.charged = 0
-        self.seq_id = -1
 
     @property
     def work(self) -> int:
