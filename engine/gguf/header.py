@@ -20,13 +20,15 @@ MOST_NUMBERS = 2**16
 MOST_LAYERS = 2**16
 """Layers of a model. Lists for each of them are made."""
 _VOCABULARY = "tokenizer.ggml.tokens"
-"""The keys of the architecture come before it, and reading it takes long."""
+"""The keys of the architecture come before it, as a rule, and reading it takes long."""
 
 Value: TypeAlias = int | float | bool | str | tuple[int | float | bool, ...]
 
 
 def read_header(path: Path) -> Mapping[str, Value]:
-    """Return the metadata of a GGUF file up to its vocabulary.
+    """Return the metadata of a GGUF file up to its vocabulary, or all if the number of layers comes behind it.
+
+    llama.cpp's quantising appends the keys that it changes, such as those of pruned layers.
 
     Raises:
         ValueError: the file is damaged.
@@ -43,7 +45,7 @@ def read_header(path: Path) -> Mapping[str, Value]:
                 if file.tell() > _LONGEST:
                     raise ValueError("the header is too long")
                 key = _string(file)
-                if key == _VOCABULARY:
+                if key == _VOCABULARY and layers_of(values):
                     break
                 values[key] = _value(file, *_read(file, "<I"))
         except struct.error as error:

@@ -194,6 +194,13 @@ def test_a_header_is_read_up_to_the_vocabulary(tmp_path: Path) -> None:
     assert read_header(path) == {"general.architecture": "llama", "general.tags": (), "llama.block_count": 3}
 
 
+def test_a_number_of_layers_behind_the_vocabulary_is_read(tmp_path: Path) -> None:
+    words = string("tokenizer.ggml.tokens") + struct.pack("<IIQ", 9, 8, 2) + string("x") + string("y")
+    path = tmp_path / "m.gguf"
+    path.write_bytes(header(ARCHITECTURE, words, number("llama.block_count", 3)))
+    assert read_header(path)["llama.block_count"] == 3
+
+
 def test_the_header_of_a_device_is_not_read() -> None:
     with pytest.raises(OSError, match="not a regular file"):
         read_header(Path(os.devnull))
