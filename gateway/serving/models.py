@@ -17,7 +17,7 @@ LATEST = ":latest"
 _OTHER_TASKS = {
     Task.GENERATE: "computes embeddings here, and does not generate text",
     Task.EMBED: "generates text here, and computes no embeddings",
-    Task.RANK: "computes embeddings here, and does not rank documents",
+    Task.RANK: "does not rank documents here",
 }
 
 

@@ -103,10 +103,19 @@ async def test_an_unknown_adapter_is_a_404_with_the_known_names() -> None:
     assert "'tiny:fr'" in call.json["error"]["message"]
 
 
-async def test_an_adapter_computes_no_embeddings() -> None:
-    call = await ask(app_of(FakeEngine(), lora=LORA), "/v1/embeddings", model="tiny:fr", input="x")
+@pytest.mark.parametrize(
+    ("path", "body", "reason"),
+    [
+        ("/v1/embeddings", {"input": "x"}, "computes no embeddings"),
+        ("/v1/rerank", {"query": "x", "documents": ["y"]}, "does not rank documents"),
+    ],
+)
+async def test_an_adapter_is_for_generation_alone(path: str, body: dict[str, Any], reason: str) -> None:
+    engine = FakeEngine()
+    call = await ask(app_of(engine, lora=LORA), path, model="tiny:fr", **body)
     assert (call.status, call.json["error"]["code"]) == (400, "unsupported_model")
-    assert "computes no embeddings" in call.json["error"]["message"]
+    assert reason in call.json["error"]["message"]
+    assert not engine.embeddings
 
 
 async def test_the_scales_of_requests_that_choose_none_can_be_changed() -> None:
