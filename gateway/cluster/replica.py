@@ -85,7 +85,8 @@ class ModelReplica:
 
     async def prefixes(self, since: int, placement: Placement) -> Report:  # noqa: ARG002
         """Return the changes since a state of the blocks that this replica holds: see `HeldBlocks`."""
-        return await self._prefixes.report(since)
+        report, _ = await self._prefixes.report(since)
+        return report
 
     async def check_health(self) -> None:
         """Report whether the replica can serve. Ray replaces one that cannot.

@@ -92,8 +92,6 @@ class HeldPrefixes:
         self._labels = WeakValueDictionary[str, PromptLabels]()
         self._log = HeldBlocks(time.time_ns() // 1_000_000)
         self._asking = anyio.Lock()
-        self.unanswered: list[str] = []
-        """Models whose engines did not answer for the latest report, so that it has none of their blocks."""
 
     def add(self, model: str, engine: Callable[[], Engine | None]) -> PromptLabels:
         """Return the labels of a model, which may replace an earlier one of its name.
@@ -103,13 +101,17 @@ class HeldPrefixes:
         labels = self._labels[model] = PromptLabels(model, self._secret, engine)
         return labels
 
-    async def report(self, since: int = 0) -> Report:
-        """Ask the engines for what they hold, and return the changes since a state: see `HeldBlocks`."""
-        async with self._asking:
-            self._log.update(await self._held())
-            return self._log.report(since)
+    async def report(self, since: int = 0) -> tuple[Report, list[str]]:
+        """Ask the engines for what they hold, and return the changes since a state: see `HeldBlocks`.
 
-    async def _held(self) -> set[int]:
+        The names are those of models whose engines did not answer. The state has none of their blocks.
+        """
+        async with self._asking:
+            held, unanswered = await self._held()
+            self._log.update(held)
+            return self._log.report(since), unanswered
+
+    async def _held(self) -> tuple[set[int], list[str]]:
         asked = dict(self._labels)
         answers: dict[str, Iterable[HeldPrefix]] = {}
 
@@ -120,14 +122,13 @@ class HeldPrefixes:
         async with anyio.create_task_group() as tasks:
             for model, labels in asked.items():
                 tasks.start_soon(ask, model, labels.engine())
-        self.unanswered = [model for model in asked if model not in answers]
+        unanswered = [model for model in asked if model not in answers]
         blocks: set[int] = set()
-        for model, labels in asked.items():
-            for prefix in answers.get(model, ()):
-                blocks.update(labels.blocks(prefix))
-                if len(blocks) >= MOST_BLOCKS:
-                    return blocks
-        return blocks
+        for held in (labels.blocks(prefix) for model, labels in asked.items() for prefix in answers.get(model, ())):
+            blocks.update(held)
+            if len(blocks) >= MOST_BLOCKS:
+                break
+        return blocks, unanswered
 
 
 async def _prefixes(engine: Engine | None) -> Iterable[HeldPrefix]:

@@ -44,8 +44,8 @@ class PrefixEndpoints:
         since = whole_number(call.http.query_params.get("since", "0"))
         if since is None:
             raise RequestError("since must be the sequence number of a report", code="invalid_value", param="since")
-        report = await self._prefixes.report(since)
-        return JsonReply(cast("PrefixReport", {**report.to_json(), "unanswered": self._prefixes.unanswered}))
+        report, unanswered = await self._prefixes.report(since)
+        return JsonReply(cast("PrefixReport", {**report.to_json(), "unanswered": unanswered}))
 
 
 def prefix_endpoints(prefixes: HeldPrefixes | None) -> tuple[AnyEndpoint, ...]:
