@@ -4,6 +4,7 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import astuple, fields
 from typing import Any
 
 from typing_extensions import override
@@ -35,15 +36,15 @@ SCHEMA = (
 )
 REVISION = "SELECT revision FROM api_keys_revision"
 NEW_REVISION = "UPDATE api_keys_revision SET revision = ?"
-COLUMNS = """id, name, models, requests_per_minute, tokens_per_minute, concurrent_requests, tokens_per_day,
-    tokens_per_month, weight, priority, expires_at, secret_hash, created_at, revoked_at"""
+LIMITS = tuple(limit.name for limit in fields(KeyLimits))
+PROPERTIES = ("name", "models", *LIMITS, "weight", "priority", "expires_at")
+"""Columns of what can be changed, in the order of `_encode`."""
+COLUMNS = ", ".join(("id", *PROPERTIES, "secret_hash", "created_at", "revoked_at"))
 ALL = f"SELECT {COLUMNS} FROM api_keys ORDER BY created_at, id"  # noqa: S608 - constants
 ONE = f"SELECT {COLUMNS} FROM api_keys WHERE id = ? AND revoked_at IS NULL"  # noqa: S608 - constants
 SAME_NAME = "SELECT id FROM api_keys WHERE name = ? AND id <> ? AND revoked_at IS NULL"
-ADD = f"INSERT INTO api_keys ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL)"  # noqa: S608 - constants
-EDIT = """UPDATE api_keys SET name = ?, models = ?, requests_per_minute = ?, tokens_per_minute = ?,
-    concurrent_requests = ?, tokens_per_day = ?, tokens_per_month = ?, weight = ?, priority = ?, expires_at = ?
-    WHERE id = ?"""
+ADD = f"INSERT INTO api_keys ({COLUMNS}) VALUES ({'?, ' * (len(PROPERTIES) + 3)}NULL)"  # noqa: S608 - constants
+EDIT = f"UPDATE api_keys SET {', '.join(f'{name} = ?' for name in PROPERTIES)} WHERE id = ?"  # noqa: S608 - constants
 ROTATE = "UPDATE api_keys SET secret_hash = ? WHERE id = ?"
 REVOKE = "UPDATE api_keys SET revoked_at = ? WHERE id = ?"
 
@@ -141,31 +142,21 @@ def _check_name(execute: Execute, key: Key) -> None:
 
 
 def _encode(key: Key) -> tuple[Value, ...]:
-    """Return the values of a key's columns without the id, in the order of `COLUMNS`."""
-    limits = key.limits
-    return (
-        key.name,
-        None if key.models is None else json.dumps(sorted(key.models)),
-        limits.requests_per_minute,
-        limits.tokens_per_minute,
-        limits.concurrent_requests,
-        limits.tokens_per_day,
-        limits.tokens_per_month,
-        key.weight,
-        key.priority,
-        key.expires_at,
-    )
+    """Return the values of a key's `PROPERTIES`."""
+    models = None if key.models is None else json.dumps(sorted(key.models))
+    return (key.name, models, *astuple(key.limits), key.weight, key.priority, key.expires_at)
 
 
 def _decode(row: Sequence[Any]) -> StoredKey:
     """Return the key in a row of `COLUMNS`."""
-    models = None if row[2] is None else frozenset(json.loads(row[2]))
-    limits = KeyLimits(
-        requests_per_minute=row[3],
-        tokens_per_minute=row[4],
-        concurrent_requests=row[5],
-        tokens_per_day=row[6],
-        tokens_per_month=row[7],
+    id_, name, models, *limits, weight, priority, expires_at, secret_hash, created_at, revoked_at = row
+    key = Key(
+        id=id_,
+        name=name,
+        models=None if models is None else frozenset(json.loads(models)),
+        limits=KeyLimits(**dict(zip(LIMITS, limits, strict=True))),
+        weight=weight,
+        priority=priority,
+        expires_at=expires_at,
     )
-    key = Key(id=row[0], name=row[1], models=models, limits=limits, weight=row[8], priority=row[9], expires_at=row[10])
-    return StoredKey(key=key, secret_hash=row[11], created_at=row[12], revoked_at=row[13])
+    return StoredKey(key=key, secret_hash=secret_hash, created_at=created_at, revoked_at=revoked_at)

@@ -99,9 +99,8 @@ def _check_budget(name: str, budget: Budget, limit: int | None, bound: int, now:
 def _check_rate(name: str, bucket: Bucket, limit: int | None, amount: int, now: Moment) -> None:
     if limit is None:
         return
-    wait = bucket.wait(min(amount, limit), limit, now.tick)
-    if wait:
-        raise rate_exceeded(name, limit, name.partition("_")[0], wait)
+    if wait := bucket.wait(min(amount, limit), limit, now.tick):
+        raise rate_exceeded(name, limit, wait)
 
 
 def _capped(bound: int, limit: int | None) -> int:

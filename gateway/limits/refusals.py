@@ -13,16 +13,15 @@ CONCURRENCY_WAIT = 1.0
 """Seconds to wait for the end of another request, whose time is unknown."""
 
 
-def rate_exceeded(name: str, limit: int, unit: str, nanoseconds: int) -> RefusedError:
+def rate_exceeded(name: str, limit: int, nanoseconds: int) -> RefusedError:
     """Return the error for a rate of a minute.
 
     Args:
         name: name of the limit in `KeyLimits`.
         limit: its value.
-        unit: `requests` or `tokens`.
         nanoseconds: time until the request would be admitted, if no other one is sent.
     """
-    seconds = nanoseconds / NANOSECONDS
+    seconds, unit = nanoseconds / NANOSECONDS, name.partition("_")[0]
     message = f"The key's limit {name} is reached: {limit} {unit} in a minute. Try again in {math.ceil(seconds)} s."
     return _refused(message, name, EXCEEDED, seconds)
 

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from functools import partial
 from http import HTTPStatus
 
@@ -126,24 +126,11 @@ class SharedLimiter(Limiter):
 
     async def _admit(self, key: Key, reservation: str, bound: int) -> None:
         """Admit a request. Raises `RefusedError`."""
-        limits = key.limits
         answers: Rows = []
-        limit_values = (
-            limits.requests_per_minute,
-            limits.tokens_per_minute,
-            limits.concurrent_requests,
-            limits.tokens_per_day,
-            limits.tokens_per_month,
-        )
-        values = (key.id, reservation, self._gateway, bound, *limit_values, round(self._lease * MICROSECONDS))
-        change = Change(
-            key.id,
-            reservation,
-            (shared_schema.ADMIT, (*values, self._time())),
-            answers.extend,
-            begins=True,
-        )
-        if limits == NO_LIMITS:
+        lease = round(self._lease * MICROSECONDS)
+        values = (key.id, reservation, self._gateway, bound, *astuple(key.limits), lease, self._time())
+        change = Change(key.id, reservation, (shared_schema.ADMIT, values), answers.extend, begins=True)
+        if key.limits == NO_LIMITS:
             self._queue.add(change)
             return
         try:
@@ -163,7 +150,7 @@ class SharedLimiter(Limiter):
         if refused == "concurrent_requests":
             raise concurrency_exceeded(limit)
         if refused.endswith("_per_minute"):
-            raise rate_exceeded(refused, limit, refused.partition("_")[0], wait * (NANOSECONDS // MICROSECONDS))
+            raise rate_exceeded(refused, limit, wait * (NANOSECONDS // MICROSECONDS))
         raise budget_exceeded(refused, limit, remaining, bound, wait / MICROSECONDS)
 
     def _correct(self, key: Key, reservation: str, bound: int) -> None:

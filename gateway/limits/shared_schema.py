@@ -82,7 +82,8 @@ SCHEMA = (
         RETURN t;
     END $$""",
     # Refuse a request, or admit it and keep its reservation. One that was admitted before takes its reservation over,
-    # is not refused, and is not charged again, so that a repeated call has no further effect.
+    # is not refused, and is not charged again, so that a repeated call has no further effect. The limits are in the
+    # order of `KeyLimits`.
     """CREATE OR REPLACE FUNCTION limits_admit(
         p_key TEXT, p_id TEXT, p_gateway TEXT, p_bound BIGINT, p_requests_per_minute BIGINT, p_tokens_per_minute BIGINT,
         p_concurrent_requests BIGINT, p_tokens_per_day BIGINT, p_tokens_per_month BIGINT, p_lease BIGINT, p_time BIGINT,
