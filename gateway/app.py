@@ -244,9 +244,11 @@ class _Parts:
     def app(self, apis: tuple[Api, ...], limiter: Limiter, journal: Journal, keys: KeyRing | None) -> ASGIApp:
         """Return the ASGI application of some APIs: their routes, wrapped in the middleware."""
         settings = self._settings
-        app = OriginGuard(Router(apis, self.preparer, self.streams), settings.allow_origin)
+        app: ASGIApp = OriginGuard(Router(apis, self.preparer, self.streams), settings.allow_origin)
+        if settings.answers_like == "llama-server":
+            app = OpenPreflight(app, settings.allow_origin)
         scoped = RequestScope(
-            RateLimitHeaders(self._preflighted(app), limiter),
+            RateLimitHeaders(app, limiter),
             RequestLimits(body=settings.body_limit, request_timeout=settings.request_timeout),
             conventions_for=conventions_for(apis),
             authenticate=no_authentication if keys is None else Authenticator(keys.find, settings.open_path),
@@ -257,8 +259,3 @@ class _Parts:
             silences=self.silences,
         )
         return ReadableResponses(scoped, settings.allow_origin)
-
-    def _preflighted(self, app: ASGIApp) -> ASGIApp:
-        """Return the application with llama-server's answers to preflight requests, if that is set."""
-        settings = self._settings
-        return OpenPreflight(app, settings.allow_origin) if settings.answers_like == "llama-server" else app

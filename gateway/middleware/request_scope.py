@@ -155,20 +155,20 @@ class RequestScope:
         caller, closing = reply.caller, reply.caller.closing
         failure: Exception | None = None
         async with anyio.create_task_group() as tasks:
-            reply.work = closing.work = tasks.cancel_scope
-            reply.work.deadline = closing.deadline = caller.deadline
+            closing.work = work = tasks.cancel_scope
+            closing.deadline = work.deadline = caller.deadline
 
             def leave(message: Message) -> None:
-                if not (reply.complete or reply.work.cancel_called):
+                if not (reply.complete or work.cancel_called):
                     closing.set(read_disconnect(message))
-                    reply.work.cancel()
+                    work.cancel()
 
             with calling_on_disconnect(scope, receive, leave, tasks):
                 try:
                     await self._app(scope, body_once(caller.body), reply.send)
                 except Exception as error:  # noqa: BLE001 - raised below, outside of the task group
                     failure = error
-            reply.work.cancel()
+            work.cancel()
         if failure is None and not reply.begun:
             ended_early = caller.closed().reason
             failure = closing.error if ended_early else RuntimeError("the application ended without a response")
@@ -206,8 +206,6 @@ class Reply:
         """True once the head, with the status, was sent."""
         self.complete = False
         """True once the last byte was passed to the server."""
-        self.work = anyio.CancelScope()
-        """Scope of the application. Its deadline ends with the response."""
         self._send = send
 
     async def send(self, message: Message) -> None:

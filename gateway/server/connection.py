@@ -53,7 +53,7 @@ class Connection:
         try:
             async with self._tasks:
                 self.server = self._transport.prepare()
-                self._http = Http1(self._app, self._context, self._requests, self, state={})
+                self._http = Http1(self._app, self._context, self._requests, self)
                 await self._serve(self._http)
         except* Exception:
             logger.exception("connection failed")

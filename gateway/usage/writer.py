@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import anyio
@@ -36,7 +36,6 @@ class UsageWriter:
         *,
         capacity: int = CAPACITY,
         interval: float = INTERVAL,
-        now: Callable[[], float] = time.time,
     ) -> None:
         """Create a writer.
 
@@ -44,13 +43,11 @@ class UsageWriter:
             store: keeps the rows.
             capacity: rows that wait before further ones are summed.
             interval: seconds between two transactions.
-            now: returns the time in seconds since 1970.
         """
         self.store = store
         """Keeps the rows."""
         self._buffer = UsageBuffer(capacity)
         self._interval = interval
-        self._now = now
         self._added = anyio.Event()
         self._full = anyio.Event()
         self._tried = Notifier()
@@ -65,7 +62,7 @@ class UsageWriter:
         """Take the row of a request that has ended. See `RecordObserver`."""
         if record.outcome is None:
             return
-        self._buffer.add(record, self._now())
+        self._buffer.add(record, time.time())
         self._added.set()
         if len(self._buffer) >= BATCH:
             self._full.set()

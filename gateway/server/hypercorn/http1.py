@@ -8,7 +8,7 @@ to 0.18.0, because the overrides use its private methods.
 import contextlib
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 import anyio
 import h11
@@ -52,15 +52,13 @@ class Http1(H11Protocol):
 
     connection: h11.Connection
 
-    def __init__(
-        self, app: ASGIApp, context: ServerContext, requests: Requests, wire: Wire, state: dict[str, Any]
-    ) -> None:
+    def __init__(self, app: ASGIApp, context: ServerContext, requests: Requests, wire: Wire) -> None:
         super().__init__(
             ASGIWrapper(cast("ASGIFramework", app)),
             context.config,
             cast("WorkerContext", context),
             cast("TaskGroup", requests),
-            ConnectionState(state),
+            ConnectionState({}),
             wire.secure,
             wire.client,
             wire.server,
