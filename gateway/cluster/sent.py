@@ -1,5 +1,6 @@
 """Requests on a replica by the ingresses that have sent them, of which some may die."""
 
+import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -8,6 +9,8 @@ import anyio
 import anyio.to_thread
 
 from gateway.cluster.exchange import Exchange
+
+logger = logging.getLogger(__name__)
 
 PERIOD = 1.0
 """Seconds between two looks at the ingresses that have sent requests."""
@@ -54,4 +57,7 @@ class SentRequests:
     async def _watch(self) -> None:
         while True:
             await anyio.sleep(PERIOD)
-            await self.look()
+            try:
+                await self.look()
+            except Exception:  # as where no thread can be started; the replica goes on
+                logger.exception("the ingresses that have sent requests cannot be looked at")

@@ -1,7 +1,7 @@
 """Parts of a cluster that need no Ray: settings, scaling, waiting, hosting, one request on a replica."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -347,6 +347,27 @@ async def test_the_requests_of_an_ingress_that_has_died_are_left() -> None:
         await anyio.wait_all_tasks_blocked()
         assert left == ["/1"]
     second.leave()
+
+
+async def test_a_look_for_ingresses_that_fails_is_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.cluster.sent.PERIOD", 0)
+    looks: Iterator[bool | None] = iter((None, False))
+
+    def lives(_ingress: str) -> bool:
+        if (found := next(looks)) is None:
+            raise RuntimeError("can't start new thread")
+        return found
+
+    sent, left = SentRequests(lives), anyio.Event()
+
+    async def app(_scope: Scope, receive: Receive, _send: Send) -> None:
+        await receive()
+        await receive()
+        left.set()
+
+    with sent.sent_by("one", Exchange(app, ForwardedRequest({}, b""))):
+        async with sent.watched():
+            await left.wait()
 
 
 async def test_a_failure_of_the_application_reaches_the_reader() -> None:
