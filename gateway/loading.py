@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import anyio
 
-from engine import Engine, EngineState, ModelInfo
+from engine import Engine, EngineState, LoadError, ModelInfo, Unavailable
 from gateway.progress import progress_for
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
@@ -24,11 +25,12 @@ async def log_loading(
         logger.info("listening on %s, serving %s", " and ".join(urls), _by_load(sources, settings))
         return
     engines = {name: source.engine for name, source in sources.items() if source.engine is not None}
+    loaded: dict[str, ModelInfo] = {}
     for name, engine in engines.items():
-        if await wait_until_loaded(name, engine) is not EngineState.READY:
+        if (model := await wait_until_loaded(name, engine)) is None:
             shutdown.set()
             return
-    loaded = {name: await engine.ready() for name, engine in engines.items()}
+        loaded[name] = model
     if settings.max_tokens is None and any(model.generates for model in loaded.values()):
         logger.info("an answer may fill its slot if its request has no limit; --max-tokens sets one for all")
     served = [describe(name, model) for name, model in loaded.items()]
@@ -43,14 +45,16 @@ def _by_load(names: Iterable[str], settings: Settings) -> str:
     return " and ".join(f"{', '.join(group)} {how}" for how, group in groups.items() if group)
 
 
-async def wait_until_loaded(name: str, engine: Engine) -> EngineState:
-    """Wait until the model is loaded or has failed, show the progress, and return the state."""
+async def wait_until_loaded(name: str, engine: Engine) -> ModelInfo | None:
+    """Wait until the model is loaded, show the progress, and return the model; None if it cannot be loaded any more."""
     await show_download(name, engine)
     await _show_progress(name, engine, EngineState.LOADING)
-    status = engine.status
-    if status.state is EngineState.FAILED:
-        logger.error("cannot serve %s: %s", name, status.cause)
-    return status.state
+    with suppress(Unavailable):  # the server is stopping
+        try:
+            return await engine.ready()
+        except LoadError:
+            logger.error("cannot serve %s: %s", name, engine.status.cause)  # noqa: TRY400 - an error of the operator
+    return None
 
 
 async def show_download(name: str, engine: Engine) -> None:

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, cast
 import anyio
 import pytest
 
-from engine import Engine, EngineState, EngineStatus
+from engine import Engine, EngineState, EngineStatus, LoadError, ModelInfo, Unavailable
 from engine.client.status import StatusBoard
 from gateway.cli import read_settings
 from gateway.loading import describe, log_loading, wait_until_loaded
+from gateway.serving.sources import OpenEngine
 from tests.gateway.fake_engine import MODEL
 from tests.models import model_path
 
@@ -31,6 +32,15 @@ class Loads:
     @property
     def status(self) -> EngineStatus:
         return self._board.latest
+
+    async def ready(self) -> ModelInfo:
+        while (status := self.status).state is not EngineState.READY:
+            if status.state is EngineState.FAILED:
+                raise LoadError(status.detail)
+            if status.state is EngineState.STOPPED:
+                raise Unavailable(status.detail)
+            await self.status_changed(status)
+        return MODEL
 
     def post(self, state: EngineState, progress: float = 0.0, cause: str = "") -> None:
         self._board.post(EngineStatus(state, "", progress, 0, cause))
@@ -64,8 +74,28 @@ async def test_a_download_is_logged_once_it_makes_progress(
 async def test_a_failure_is_logged_with_the_full_path(caplog: pytest.LogCaptureFixture) -> None:
     engine = Loads()
     engine.post(EngineState.FAILED, cause="/folder/m.gguf is not a GGUF file")
-    assert await wait_until_loaded("m", cast("Engine", engine)) is EngineState.FAILED
+    assert await wait_until_loaded("m", cast("Engine", engine)) is None
     assert [record.getMessage() for record in caplog.records] == ["cannot serve m: /folder/m.gguf is not a GGUF file"]
+
+
+@pytest.mark.parametrize("end", [EngineState.READY, EngineState.STOPPED])
+async def test_a_model_may_be_lost_while_another_one_is_loading(
+    end: EngineState, caplog: pytest.LogCaptureFixture
+) -> None:
+    first, second = Loads(), Loads()
+    sources = {"a": OpenEngine(cast("Engine", first)), "b": OpenEngine(cast("Engine", second))}
+    first.post(EngineState.READY)
+    second.post(EngineState.LOADING)
+    shutdown = anyio.Event()
+    with caplog.at_level(logging.INFO):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(log_loading, sources, ["http://host"], read_settings(["serve"], {}), shutdown)
+            await anyio.wait_all_tasks_blocked()
+            first.post(EngineState.RESTARTING)
+            second.post(EngineState.READY)
+            await anyio.wait_all_tasks_blocked()
+            first.post(end)
+    assert not shutdown.is_set()
 
 
 @pytest.mark.parametrize(
