@@ -8,7 +8,6 @@ from pathlib import Path
 from engine import BuildReport, InstallationReport, MachineReport, ModelInfo, ServingReport
 from gateway.chat.template import ChatTemplate
 from gateway.doctor.diagnosis import Diagnosis, ModelDiagnosis, Repacking
-from gateway.doctor.units import gigabytes
 
 REINSTALL = "pip install --force-reinstall --no-deps --no-cache-dir llama-cpp-python"
 _FEATURES = {
@@ -130,3 +129,8 @@ def _of_template(model: ModelInfo, own: str | None) -> Iterator[Finding]:
     except ValueError as error:
         text = f"the chat template is not valid, so that chats are refused ({error}): --chat-template FILE"
         yield Finding(Level.WARNING, text)
+
+
+def gigabytes(size: float) -> str:
+    """Return bytes in GiB or MiB."""
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"

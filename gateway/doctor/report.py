@@ -7,8 +7,7 @@ from typing import Any, TypeAlias
 from engine import BuildReport, MachineReport, ModelInfo, ServingReport
 from gateway.chat.formats import FormatKey, create, recognize
 from gateway.doctor.diagnosis import Diagnosis, ModelDiagnosis, Repacking
-from gateway.doctor.findings import Finding
-from gateway.doctor.units import gigabytes
+from gateway.doctor.findings import Finding, gigabytes
 
 Rows: TypeAlias = Iterable[tuple[str, str]]
 _INSTRUCTIONS = (

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from gateway.arguments import hyphenated
-from gateway.like.llama_server_flags import OFF, answers
+from gateway.like.llama_server_flags import OFF, PRESETS, answers
 from gateway.like.spellings import VALUELESS, from_variables
 
 DEFAULTS: Mapping[str, str] = {
@@ -40,11 +40,8 @@ _WITHOUT = {
 _Convert: TypeAlias = Callable[[str], list[str]]
 
 _ESSENTIAL = """-mu --model-url -dr --docker-repo --rpc --api-prefix --override-kv --grammar --grammar-file -j
---json-schema -jf --json-schema-file -cl --cache-list --completion-bash --list-devices --models-preset
---embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default --fim-qwen-7b-spec
---fim-qwen-14b-spec --fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default
---vision-gemma-12b-default"""
-"""Flags without which another model, other answers or other paths would be served."""
+--json-schema -jf --json-schema-file -cl --cache-list --completion-bash --list-devices --models-preset"""
+"""Flags without which, as without `PRESETS`, another model, other answers or other paths would be served."""
 _ALREADY_SO = """--slots --embedding --embeddings -no-kvu --no-kv-unified --models-autoload
 --no-mmproj --no-mmproj-auto --no-ui --no-webui -no-ag --no-agent --no-ui-mcp-proxy --no-webui-mcp-proxy --perf
 --escape -e --cache-idle-slots --swa-full"""
@@ -174,7 +171,7 @@ class _Translation:
         return [f"--model={local}"] if local else []
 
 
-_IGNORED = {flag: answer for flag, answer in answers() if flag not in f"{_ESSENTIAL} {_ALREADY_SO}".split()}
+_IGNORED = {flag: answer for flag, answer in answers() if flag not in f"{_ESSENTIAL} {PRESETS} {_ALREADY_SO}".split()}
 """Advice for the flags that have no effect."""
 
 

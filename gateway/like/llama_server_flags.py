@@ -45,9 +45,10 @@ _DRAFTS = """-lcs --lookup-cache-static -lcd --lookup-cache-dynamic --spec-draft
 --draft --draft-n --draft-max --draft-min --draft-n-min --spec-ngram-size-n --spec-ngram-size-m
 --spec-ngram-min-hits --spec-default"""
 
-_PRESETS = """--embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default
+PRESETS = """--embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default
 --fim-qwen-7b-spec --fim-qwen-14b-spec --fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default
 --vision-gemma-4b-default --vision-gemma-12b-default"""
+"""Flags that each stand for a model."""
 
 _PAGE = """--path --api-prefix --ui --webui --no-ui --no-webui --ui-config --webui-config --ui-config-file
 --webui-config-file --ui-mcp-proxy --webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy --tools --tools-runtime
@@ -60,7 +61,7 @@ _MEDIA = """-mm --mmproj -mmu --mmproj-url --mmproj-auto --no-mmproj --no-mmproj
 _ANSWERS = {
     _SAMPLING: "requests set this, by a field of the same purpose",
     _DRAFTS: "there are no draft models: --speculation drafts from a sequence's own text",
-    _PRESETS: "name the model: --model FILE",
+    PRESETS: "name the model: --model FILE",
     _PAGE: "this server has no page and runs no tools",
     _MEDIA: "images, audio and video are not supported",
     "-b --batch-size -ub --ubatch-size": "the engine chooses the sizes of batches: --step-target-ms bounds their time",

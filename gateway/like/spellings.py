@@ -6,7 +6,7 @@ The lists are those of llama.cpp's `common/arg.cpp`, as of llama-cpp-python 0.3.
 from collections.abc import Iterator, Mapping
 
 from engine import SamplerName
-from gateway.like.llama_server_flags import OFF, ON
+from gateway.like.llama_server_flags import OFF, ON, PRESETS
 
 SAMPLER_LETTERS: Mapping[str, SamplerName] = {
     "e": "penalties",
@@ -22,21 +22,19 @@ SAMPLER_LETTERS: Mapping[str, SamplerName] = {
 """Letters of the samplers."""
 
 _VALUELESS = """-h --help --usage --version -cl --cache-list --completion-bash --swa-full -kvu --kv-unified -no-kvu
---no-kv-unified --cache-idle-slots --no-cache-idle-slots --context-shift --no-context-shift --perf --no-perf -e
---escape --no-escape -sp --special --warmup --no-warmup --spm-infill --ignore-eos -bs --backend-sampling -kvo
---kv-offload -nkvo --no-kv-offload --repack -nr --no-repack --no-host -cb --cont-batching -nocb --no-cont-batching
---mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload --list-devices -cmoe --cpu-moe
---check-tensors --op-offload --no-op-offload --reuse-port --cors-credentials --no-cors-credentials --ui-mcp-proxy
---webui-mcp-proxy --no-ui-mcp-proxy --no-webui-mcp-proxy -ag --agent -no-ag --no-agent --ui --webui --no-ui
---no-webui --embedding --embeddings --rerank --reranking --cache-prompt --no-cache-prompt --metrics --props --slots
---no-slots --models-autoload --no-models-autoload --jinja --no-jinja --reasoning-preserve --no-reasoning-preserve
+--no-kv-unified --cache-idle-slots --no-cache-idle-slots --context-shift --no-context-shift --perf --no-perf -e --escape
+--no-escape -sp --special --warmup --no-warmup --spm-infill --ignore-eos -bs --backend-sampling -kvo --kv-offload -nkvo
+--no-kv-offload --repack -nr --no-repack --no-host -cb --cont-batching -nocb --no-cont-batching --mmproj-auto
+--no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload --list-devices -cmoe --cpu-moe --check-tensors
+--op-offload --no-op-offload --reuse-port --cors-credentials --no-cors-credentials --ui-mcp-proxy --webui-mcp-proxy
+--no-ui-mcp-proxy --no-webui-mcp-proxy -ag --agent -no-ag --no-agent --ui --webui --no-ui --no-webui --embedding
+--embeddings --rerank --reranking --cache-prompt --no-cache-prompt --metrics --props --slots --no-slots
+--models-autoload --no-models-autoload --jinja --no-jinja --reasoning-preserve --no-reasoning-preserve
 --skip-chat-parsing --no-skip-chat-parsing --prefill-assistant --no-prefill-assistant --lora-init-without-apply
 --log-disable --log-jsonl --no-log-jsonl -v --verbose --log-verbose --offline --log-prefix --no-log-prefix
 --log-timestamps --no-log-timestamps --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling
---no-spec-draft-backend-sampling --embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default
---fim-qwen-7b-default --fim-qwen-7b-spec --fim-qwen-14b-spec --fim-qwen-30b-default --gpt-oss-20b-default
---gpt-oss-120b-default --vision-gemma-4b-default --vision-gemma-12b-default --spec-default"""
-VALUELESS = frozenset(_VALUELESS.split())
+--no-spec-draft-backend-sampling --spec-default"""
+VALUELESS = frozenset(f"{_VALUELESS} {PRESETS}".split())
 """Flags without a value."""
 
 _NAMED_AS_FLAGS = """AGENT ALIAS API_KEY_FILE API_PREFIX BACKEND_SAMPLING CACHE_IDLE_SLOTS CACHE_PROMPT CACHE_RAM
