@@ -2,7 +2,8 @@
 
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
 
 import anyio
 import orjson
@@ -16,7 +17,7 @@ from gateway.keys.sql_store import SqlKeyStore
 from gateway.keys.store import KeyStoreError, NoSuchKeyError, StoredKey
 from gateway.storage.database import StorageError
 from gateway.storage.place import open_database
-from gateway.usage.store import KeyUsage, usage_store
+from gateway.usage.store import UsageStore, usage_store
 
 JSON_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
@@ -75,7 +76,8 @@ class KeyCommand:
     async def _add(self) -> None:
         await self._store.create()  # only here: elsewhere, a store that does not exist is a mistyped one
         if self._given.usage_store == self._given.store:
-            await self._create_usage()  # for `keys usage`, and for a running server whose file this one replaces
+            async with self._usage_store() as usage:
+                await usage.create()  # for `keys usage`, and for a running server whose file this one replaces
         secret = new_secret()
         key = self._given.edit(Key(id=new_id(), name=""))
         await self._store.add(key, hash_of(secret))
@@ -88,7 +90,7 @@ class KeyCommand:
         key_id = (await self._named()).key.id
         if self._given.changes:
             await self._store.edit(key_id, self._given.edit)
-        self._print_keys(stored for stored in await self._store.keys() if stored.key.id == key_id)
+        await self._print_key(key_id)
 
     async def _rotate(self) -> None:
         key = (await self._named()).key
@@ -100,31 +102,26 @@ class KeyCommand:
         key = (await self._named()).key
         await self._store.revoke(key.id)
         if self._given.json:
-            self._print_keys(stored for stored in await self._store.keys() if stored.key.id == key.id)
+            await self._print_key(key.id)
         else:
             _remark(f"{key.id} ({key.name}) is revoked")
 
     async def _usage(self) -> None:
         names = {stored.key.id: stored.key.name for stored in await self._store.keys()}
         key_id = (await self._named()).key.id if self._given.key else None
-        sums = await self._sums()
+        async with self._usage_store() as store:
+            sums = await store.usage_by_key(self._given.since, self._given.until)
         chosen = [usage for usage in sums if key_id in {None, usage.key_id}]
         if self._given.json:
             _print_json([table.usage_object(usage, names) for usage in chosen])
         else:
             _print(table.usage_table(chosen, names))
 
-    async def _create_usage(self) -> None:
+    @asynccontextmanager
+    async def _usage_store(self) -> AsyncIterator[UsageStore]:
         store = usage_store(self._given.usage_store)
         try:
-            await store.create()
-        finally:
-            await store.close()
-
-    async def _sums(self) -> list[KeyUsage]:
-        store = usage_store(self._given.usage_store)
-        try:
-            return await store.usage_by_key(self._given.since, self._given.until)
+            yield store
         finally:
             await store.close()
 
@@ -143,6 +140,9 @@ class KeyCommand:
             return
         _remark(f"{key.id} ({key.name}): this secret cannot be shown again")
         _print(secret)
+
+    async def _print_key(self, key_id: str) -> None:
+        self._print_keys(stored for stored in await self._store.keys() if stored.key.id == key_id)
 
     def _print_keys(self, stored: Iterable[StoredKey]) -> None:
         now = time.time()
