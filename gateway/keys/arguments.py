@@ -5,12 +5,12 @@ import math
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
 from gateway.arguments import Parser
-from gateway.keys.key import Key, KeyLimits
+from gateway.keys.key import LIMITS, Key
 from gateway.storage.place import check_place
 
 VARIABLE = "LLAMA_GATEWAY_KEYS"
@@ -23,7 +23,6 @@ MAX_WEIGHT = 100.0
 """Largest weight of a key. The smallest is its reciprocal."""
 _DURATION = re.compile(r"([1-9][0-9]{0,5})([dhm])")
 _SECONDS = {"d": 86_400, "h": 3600, "m": 60}
-_LIMITS = tuple(field.name for field in fields(KeyLimits))
 
 Action = Literal["add", "list", "limits", "rotate", "revoke", "usage"]
 
@@ -51,8 +50,8 @@ class Arguments:
 
     def edit(self, key: Key) -> Key:
         """Return a key with the properties to set."""
-        limits = {name: value for name, value in self.changes.items() if name in _LIMITS}
-        own = {name: value for name, value in self.changes.items() if name not in _LIMITS}
+        limits = {name: value for name, value in self.changes.items() if name in LIMITS}
+        own = {name: value for name, value in self.changes.items() if name not in LIMITS}
         return replace(key, limits=replace(key.limits, **limits), **own)
 
 
@@ -133,7 +132,7 @@ def _action(actions: Any, name: Action, text: str, *, takes_key: bool = True) ->
 
 def _add_properties(parser: Parser) -> None:
     parser.add_argument("--models", metavar="NAMES|all", type=_models, help="models it may use, separated by commas")
-    for name in _LIMITS:
+    for name in LIMITS:
         text = f"limit of {name.replace('_', ' ')}"
         parser.add_argument(f"--{name.replace('_', '-')}", metavar="N|none", type=_limit, help=text)
     parser.add_argument("--weight", metavar="X", type=_weight, help="share of the engine, relative to other keys' (1)")

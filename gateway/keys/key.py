@@ -1,6 +1,6 @@
 """An API key, as the server knows it: without the secret."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,6 +17,10 @@ class KeyLimits:
     """Budget of tokens of a day in UTC."""
     tokens_per_month: int | None = None
     """Budget of tokens of a month in UTC."""
+
+
+LIMITS = tuple(limit.name for limit in fields(KeyLimits))
+"""Names of the limits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,12 @@ import json
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, fields
+from dataclasses import astuple
 from typing import Any
 
 from typing_extensions import override
 
-from gateway.keys.key import Key, KeyLimits
+from gateway.keys.key import LIMITS, Key, KeyLimits
 from gateway.keys.store import Edit, KeyStore, NameTakenError, NoSuchKeyError, StoredKey
 from gateway.storage.database import Database, Execute, Value
 
@@ -36,7 +36,6 @@ SCHEMA = (
 )
 REVISION = "SELECT revision FROM api_keys_revision"
 NEW_REVISION = "UPDATE api_keys_revision SET revision = ?"
-LIMITS = tuple(limit.name for limit in fields(KeyLimits))
 PROPERTIES = ("name", "models", *LIMITS, "weight", "priority", "expires_at")
 """Columns of what can be changed, in the order of `_encode`."""
 COLUMNS = ", ".join(("id", *PROPERTIES, "secret_hash", "created_at", "revoked_at"))

@@ -1,11 +1,10 @@
 """Keys and their usage as plain-text tables, and as objects for JSON."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, fields
+from dataclasses import asdict, astuple
 from datetime import UTC, datetime
 from typing import Any
 
-from gateway.keys.key import KeyLimits
 from gateway.keys.store import StoredKey
 from gateway.usage.store import KeyUsage
 
@@ -42,8 +41,7 @@ def keys_table(keys: Iterable[StoredKey], now: float) -> str:
 def _row(stored: StoredKey, now: float) -> list[str]:
     key = stored.key
     models = "all" if key.models is None else ",".join(sorted(key.models))
-    limits = (getattr(key.limits, field.name) for field in fields(KeyLimits))
-    numbers = ("-" if limit is None else str(limit) for limit in limits)
+    numbers = ("-" if limit is None else str(limit) for limit in astuple(key.limits))
     expires = time_text(key.expires_at) or "never"
     return [key.id, key.name, state_of(stored, now), models, *numbers, f"{key.weight:g}", str(key.priority), expires]
 
