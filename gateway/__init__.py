@@ -1,3 +1,3 @@
-"""OpenAI-compatible HTTP gateway in front of one engine process."""
+"""OpenAI-compatible HTTP gateway in front of engine processes."""
 
 __version__ = "0.1.0"

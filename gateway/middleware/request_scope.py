@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 class RequestScope:
     """Middleware that runs each request in a task group, and cancels it when the client stops waiting.
 
-    It is the outermost layer. It creates the request's `Caller`, checks its API key, reads the whole body, and is then
-    the only owner of the server's `receive`: a disconnect before the last byte of the response cancels the request, a
-    later one is ignored. `app` receives its body once and then waits; a hang-up reaches it as cancellation.
+    It creates the request's `Caller`, checks its API key, reads the whole body, and is then the only owner of the
+    server's `receive`: a disconnect before the last byte of the response cancels the request, a later one is ignored.
+    `app` receives its body once and then waits; a hang-up reaches it as cancellation.
 
     An exception of `app` before the head of the response becomes the error response from `errors`. A later one is
     raised: the server logs it and closes the connection.

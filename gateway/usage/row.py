@@ -28,7 +28,7 @@ class UsageRow:
     model: str
     """Name of the model."""
     operation: str = ""
-    """`chat`, `text_completion` or `embeddings`; empty in a sum."""
+    """Kind of the request, as in `Operation`; empty in a sum."""
     requests: int = 1
     """Number of requests."""
     prompt_tokens: int = 0
