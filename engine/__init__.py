@@ -16,7 +16,7 @@ from engine.client_turns import ClientTurns
 from engine.config import EngineConfig
 from engine.described import DescribedEngine, RunsElsewhereError
 from engine.embedded import path as embedded_model
-from engine.environment import without_secrets
+from engine.environment import command_for, without_secrets
 from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, SlowReader, Unavailable
 from engine.events import (
     Alternative,
@@ -106,6 +106,7 @@ __all__ = [
     "Unavailable",
     "adapter_set",
     "all_plain",
+    "command_for",
     "embedded_model",
     "examine",
     "open_engine",

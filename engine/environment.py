@@ -1,6 +1,8 @@
-"""Environment of child processes, without the secrets of this program."""
+"""Command and environment of child processes, without the secrets of this program."""
 
+import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 PREFIX = "LLAMA_GATEWAY_"
 """Prefix of the variables of this program, which only the gateway process reads."""
@@ -16,8 +18,18 @@ SECRETS = frozenset(
     }
 )
 """Other variables with secrets that only the gateway process reads."""
+_ROOT = Path(__file__).parents[1]
 
 
 def without_secrets(own: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that a child process may have: it handles hostile input, and needs no secret."""
     return {name: value for name, value in own.items() if name not in SECRETS and not name.startswith(PREFIX)}
+
+
+def command_for(module: str) -> list[str]:
+    """Return the command that runs `main()` of a module of this installation.
+
+    `-P` keeps the current directory off the module path, where a folder named `engine` could shadow ours.
+    """
+    start = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from {module} import main; main()"
+    return [sys.executable, "-P", "-c", start]

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine.client.process import command_for
+from engine.environment import command_for
 
 ROOT = Path(__file__).parents[1]
 

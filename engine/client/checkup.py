@@ -7,8 +7,9 @@ from typing import Literal, TypeVar
 import msgspec
 
 from engine.checkup import REFUSED
-from engine.client.process import child_environment, command_for, describe_exit
+from engine.client.process import child_environment, describe_exit
 from engine.config import EngineConfig
+from engine.environment import command_for
 
 ReportT = TypeVar("ReportT")
 _TIMEOUT = 300.0

@@ -7,10 +7,10 @@ import anyio
 
 from engine.client.download import Download
 from engine.client.engine import Engine
-from engine.client.process import command_for
 from engine.client.supervisor import Supervisor
 from engine.client.timeouts import Supervision
 from engine.config import EngineConfig
+from engine.environment import command_for
 from engine.logs import current_model
 
 

@@ -4,10 +4,8 @@ import errno
 import logging
 import os
 import signal
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from pathlib import Path
 from typing import Self
 
 import anyio
@@ -21,7 +19,6 @@ from engine.protocol.pipes import PipeReader, PipeWriter
 
 logger = logging.getLogger(__name__)
 
-_ROOT = Path(__file__).parents[2]
 _SPINS = "20000"
 """Spins of a thread of GNU OpenMP that waits, before it sleeps: half a millisecond on an EPYC. That is a little longer
 than the gateway keeps a core from another thread for a token: one that sleeps meanwhile is woken up late. By default it
@@ -31,15 +28,6 @@ spins each wait costs a system call, which takes up to half of the speed."""
 
 CRASHES = {-signal.SIGILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT}
 """Exit codes of a process that executed code that its machine does not support."""
-
-
-def command_for(module: str) -> list[str]:
-    """Return the command that runs `main()` of a module of this installation.
-
-    `-P` keeps the current directory off the module path, where a folder named `engine` could shadow ours.
-    """
-    start = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from {module} import main; main()"
-    return [sys.executable, "-P", "-c", start]
 
 
 def describe_exit(code: int | None) -> str:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from engine import without_secrets
+from engine import command_for, without_secrets
 from gateway.chat.named_templates import NAMED_TEMPLATES
 from gateway.chat.template import ChatTemplate
 
@@ -17,8 +17,6 @@ MAX_MEMORY = 256 * 2**20
 
 _MARKS = ("{{", "{%", "{#")
 """Marks of which every template has one, and hardly a path."""
-_ROOT = Path(__file__).parents[2]
-_START = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from {__name__} import main; main()"
 
 
 def read_template(given: str) -> str:
@@ -61,10 +59,9 @@ def _refusal(source: str) -> str:
 
     It is compiled in another process: the compiler computes constant expressions, such as `10**(10**9)`.
     """
-    command = [sys.executable, "-P", "-c", _START]
     try:
         run = subprocess.run(  # noqa: S603
-            command,
+            command_for(__name__),
             input=source.encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # Python 3.12 has words there on generators that a recursion leaves behind

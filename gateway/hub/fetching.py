@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import cast
@@ -12,6 +11,7 @@ import orjson
 from anyio.abc import ByteReceiveStream, Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
+from engine import command_for
 from gateway.hub import worker
 from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.errors import HubError
@@ -19,9 +19,6 @@ from gateway.hub.reference import HubReference
 
 logger = logging.getLogger(__name__)
 
-_ROOT = Path(__file__).parents[2]
-_START = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from {worker.__name__} import main; main()"
-"""Program of the process. `-P` keeps the current directory off the module path."""
 _MOST_BYTES = 2**16
 """Of one report."""
 
@@ -45,7 +42,7 @@ async def fetch(
     try:
         with anyio.CancelScope(shield=True):
             process = await anyio.open_process(
-                [sys.executable, "-P", "-c", _START, *arguments],
+                [*command_for(worker.__name__), *arguments],
                 stderr=None,
                 start_new_session=True,  # Ctrl-C on a terminal reaches only the gateway, which ends the child
                 env=os.environ,

@@ -25,7 +25,7 @@ from tests.failures.processes import cpu_seconds, resident_bytes
 _PROGRAM = """
 import sys
 from engine.client import opening
-from engine.client.process import command_for
+from engine.environment import command_for
 step = sys.argv.pop(1)
 opening.command_for = lambda _module: [*command_for("tests.engine.fake_child"), step, "counting"]
 from gateway.__main__ import main

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest.mock import patch
 
-from engine.client.process import child_environment, command_for
+from engine.client.process import child_environment
+from engine.environment import command_for
 from tests import program
 from tests.prefork import server
 from tests.prefork.client import CHILDREN, PROGRAM, ForkServer, forked_children

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from engine.client.process import command_for
+from engine.environment import command_for
 from gateway.preparation.workers import forkserver
 from tests import program
 from tests.engine import fake_child

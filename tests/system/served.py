@@ -12,7 +12,7 @@ import orjson
 from anyio.abc import TaskStatus
 
 from engine import Engine, EngineMetrics, GenerationRequest, SlotInfo, Supervision, open_engine
-from engine.client.process import command_for
+from engine.environment import command_for
 from engine.testing.fake_model import letters
 from gateway.app import Equipment, Gateway, create_gateway
 from gateway.cli import read_settings

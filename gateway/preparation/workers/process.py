@@ -8,14 +8,13 @@ import sys
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from pathlib import Path
 
 import anyio
 import msgspec
 from anyio.abc import Process, SocketStream
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from engine import Busy, EngineFault, without_secrets
+from engine import Busy, EngineFault, command_for, without_secrets
 from gateway.preparation.codec import error_from
 from gateway.preparation.workers import forkserver
 from gateway.preparation.workers.forkserver import COMMAND
@@ -24,9 +23,6 @@ from gateway.preparation.workers.worker import READY
 
 logger = logging.getLogger(__name__)
 
-_ROOT = Path(__file__).parents[3]
-_START = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from {forkserver.__name__} import main; main()"
-"""Program of the fork server. `-P` keeps the current directory off the module path."""
 _END_TIMEOUT = 2.0
 """Seconds in which a fork server must end. It only kills its workers."""
 _PART = 1 << 18
@@ -198,7 +194,7 @@ async def open_fork_server(modules: Sequence[str]) -> AsyncIterator[ForkServer]:
     with control:
         with theirs, anyio.CancelScope(shield=True):
             process = await anyio.open_process(
-                [sys.executable, "-P", "-c", _START, *modules],
+                [*command_for(forkserver.__name__), *modules],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=None,

@@ -19,7 +19,7 @@ from engine import (
     Supervision,
     open_engine,
 )
-from engine.client.process import command_for
+from engine.environment import command_for
 
 GUARD = 20
 """Seconds after which a hanging test fails."""

@@ -22,9 +22,10 @@ from engine import (
     Unavailable,
     open_engine,
 )
-from engine.client.process import EngineProcess, command_for, describe_exit
+from engine.client.process import EngineProcess, describe_exit
 from engine.client.repack_cache import RepackCache
 from engine.client.supervisor import Supervisor
+from engine.environment import command_for
 from tests.engine.client.harness import FOREVER, GUARD, Scripted, ask, text, until
 from tests.threads import refuse_in_thread
 
