@@ -199,8 +199,8 @@ def add_habits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-mmap", dest=_COPY, action="store_true", **hidden)
     for flag in (*llama_server_flags.ALWAYS, *vllm_flags.ALWAYS):
         parser.add_argument(flag, dest="always", action="store_true", **hidden)
-    for program, answers in (("llama-server", llama_server_flags.answers()), ("vLLM or SGLang", vllm_flags.answers())):
-        for flag, answer in answers:
+    for program, answers in (("llama-server", llama_server_flags.ANSWERS), ("vLLM or SGLang", vllm_flags.ANSWERS)):
+        for flag, answer in answers.items():
             text = f"{program}: {answer}"
             parser.add_argument(flag, dest="answer", action=_Answer, nargs="?", const=text, **hidden)
 

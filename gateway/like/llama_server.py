@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from gateway.arguments import hyphenated
-from gateway.like.llama_server_flags import OFF, PRESETS, answers
+from gateway.like.llama_server_flags import ANSWERS, OFF, PRESETS
 from gateway.like.spellings import VALUELESS, from_variables
 
 DEFAULTS: Mapping[str, str] = {
@@ -171,7 +171,9 @@ class _Translation:
         return [f"--model={local}"] if local else []
 
 
-_IGNORED = {flag: answer for flag, answer in answers() if flag not in f"{_ESSENTIAL} {PRESETS} {_ALREADY_SO}".split()}
+_IGNORED = {
+    flag: answer for flag, answer in ANSWERS.items() if flag not in f"{_ESSENTIAL} {PRESETS} {_ALREADY_SO}".split()
+}
 """Advice for the flags that have no effect."""
 
 

@@ -4,8 +4,6 @@ The list is that of llama.cpp's `common/arg.cpp`, as of llama-cpp-python 0.3.36.
 `gateway.habits`.
 """
 
-from collections.abc import Iterator
-
 ON, OFF = frozenset({"on", "enabled", "true", "1"}), frozenset({"off", "disabled", "false", "0"})
 """Words for on and off."""
 ALWAYS = (
@@ -110,10 +108,5 @@ _ANSWERS = {
     "--log-prompts-dir": "use --log-content",
     "--no-log-prefix --no-log-timestamps": "use --log-format",
 }
-
-
-def answers() -> Iterator[tuple[str, str]]:
-    """Yield each flag, and what to use instead."""
-    for flags, answer in _ANSWERS.items():
-        for flag in flags.split():
-            yield flag, answer
+ANSWERS = {flag: answer for flags, answer in _ANSWERS.items() for flag in flags.split()}
+"""What to use instead of each flag."""

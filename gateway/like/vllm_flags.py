@@ -3,8 +3,6 @@
 Flags that mean the same here are in `gateway.habits`.
 """
 
-from collections.abc import Iterator
-
 ALWAYS = """--enable-prefix-caching --enable-chunked-prefill --enable-auto-tool-choice --enable-prompt-tokens-details
 --enable-cache-report --enable-request-id-headers --enable-tokenizer-info-endpoint --enable-ssl-refresh
 --disable-log-requests --no-enable-log-requests --enable-metrics""".split()  # noqa: SIM905
@@ -61,10 +59,5 @@ _ANSWERS = {
     "--api-server-count": "one process listens",
     "--enable-sleep-mode": "use --idle-unload",
 }
-
-
-def answers() -> Iterator[tuple[str, str]]:
-    """Yield each flag, and what to use instead."""
-    for flags, answer in _ANSWERS.items():
-        for flag in flags.split():
-            yield flag, answer
+ANSWERS = {flag: answer for flags, answer in _ANSWERS.items() for flag in flags.split()}
+"""What to use instead of each flag."""

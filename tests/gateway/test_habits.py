@@ -13,7 +13,7 @@ from gateway.apis.llama_server.completion.samplers import read_samplers
 from gateway.cli import SettingsError, read_settings
 from gateway.habits import ALIASES, CONVERTED, SWITCHES
 from gateway.like import vllm_flags
-from gateway.like.llama_server_flags import ALWAYS, answers
+from gateway.like.llama_server_flags import ALWAYS, ANSWERS
 from gateway.settings import Settings
 from tests.gateway.settings.reading import complaint, read
 
@@ -36,14 +36,14 @@ def test_letters_of_samplers_are_those_of_requests() -> None:
 
 def test_every_flag_of_llama_server_is_understood_or_answered() -> None:
     understood = {flag for flags in (*ALIASES.values(), *CONVERTED, *SWITCHES) for flag in flags}
-    answered = {flag for flag, _ in answers()}
+    answered = set(ANSWERS)
     known = OWN | TOGETHER | FEATURES | understood | answered | set(ALWAYS)
     assert [flag for flag in FLAGS if flag not in known] == []
     assert not answered & (understood | OWN)
 
 
 def test_only_flags_of_llama_server_are_answered() -> None:
-    assert {flag for flag, _ in answers()} | set(ALWAYS) <= set(FLAGS)
+    assert set(ANSWERS) | set(ALWAYS) <= set(FLAGS)
 
 
 def test_aliases_and_conversions_are_of_settings_that_exist() -> None:
@@ -126,9 +126,9 @@ def test_flags_of_vllm_and_sglang_that_mean_the_same_are_understood(length: str)
 
 
 def test_answers_of_vllm_name_flags_that_exist() -> None:
-    named = {word for _, use in vllm_flags.answers() for word in re.findall(r"--[a-z-]+", use)}
+    named = {word for use in vllm_flags.ANSWERS.values() for word in re.findall(r"--[a-z-]+", use)}
     assert named <= OWN
-    assert not {flag for flag, _ in vllm_flags.answers()} & {*OWN, *FLAGS}
+    assert not set(vllm_flags.ANSWERS) & {*OWN, *FLAGS}
 
 
 def test_the_flags_of_a_usual_command_line_are_understood(tmp_path: Path) -> None:
