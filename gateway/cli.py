@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from gateway.arguments import hyphenated
 from gateway.flags import PREFIX, TABLES, file_key, flag, flag_fields, flag_parser, keys_by_name, meant_key, repeats
 from gateway.habits import SETTINGS, settings_of
-from gateway.named_models import table_texts, with_tables
+from gateway.named_models import table_texts, text_of, with_tables
 from gateway.refusals import refusal
 from gateway.settings import Settings
 from gateway.settings.values import expanded
@@ -104,19 +104,21 @@ def _read_file(path: Path, origin: str) -> dict[str, object]:
         raise SettingsError(f"{origin} {str(path)!r}: {error}") from error
     values: dict[str, object] = {}
     for name, key in keys.items():
-        value = table[key]
         if name == TABLES:
-            values[name] = _tables(path, value)
-            continue
-        if name not in flag_fields():
-            known = (TABLES,) if isinstance(value, dict) else flag_fields()  # only models have tables
-            raise SettingsError(f"unknown key {key!r} in {path}{meant_key(name, known)}")
-        if isinstance(value, dict):
-            meant = meant_key(name, (TABLES,))
-            raise SettingsError(f"{key} in {path}: should be a value in quotes, and no table{meant}")
-        # Converted to text, so that `true` is not a number and values are parsed like those of flags.
-        values[name] = [str(item) for item in value] if isinstance(value, list) else str(value)
+            values[name] = _tables(path, table[key])
+        else:
+            _check_key(path, name, key, is_table=isinstance(table[key], dict))
+            values[name] = text_of(table[key])
     return values
+
+
+def _check_key(path: Path, name: str, key: str, *, is_table: bool) -> None:
+    """Check that a key is that of a flag. Only models have tables."""
+    if name not in flag_fields():
+        raise SettingsError(f"unknown key {key!r} in {path}{meant_key(name, (TABLES,) if is_table else flag_fields())}")
+    if is_table:
+        meant = meant_key(name, (TABLES,))
+        raise SettingsError(f"{key} in {path}: should be a value in quotes, and no table{meant}")
 
 
 def _tables(path: Path, tables: object) -> object:

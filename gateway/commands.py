@@ -20,7 +20,6 @@ def run_command(arguments: Sequence[str], environment: Mapping[str, str]) -> int
     except (KeyboardInterrupt, BrokenPipeError, BaseExceptionGroup) as error:
         if (code := _code_of(error)) is None:
             raise
-        return code
     return code
 
 

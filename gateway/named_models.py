@@ -53,9 +53,15 @@ def _texts(place: str, table: Mapping[str, object]) -> dict[str, str | list[str]
         values = {name: table[key] for name, key in keys_by_name(table).items()}
     except ValueError as error:
         raise ValueError(f"{place}: {error}") from error
-    return {
-        name: [str(item) for item in value] if isinstance(value, list) else str(value) for name, value in values.items()
-    }
+    return {name: text_of(value) for name, value in values.items()}
+
+
+def text_of(value: object) -> str | list[str]:
+    """Return the text of a value of the TOML file, or those of a list, which are parsed like the values of flags.
+
+    So `true` is not a number.
+    """
+    return [str(item) for item in value] if isinstance(value, list) else str(value)
 
 
 def _stem(place: str) -> str:

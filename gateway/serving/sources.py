@@ -78,6 +78,7 @@ class OpenEngine(EngineSource):
     on_demand = False
     can_unload = False
     waiting = 0
+    idle_left = None
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -117,11 +118,6 @@ class OpenEngine(EngineSource):
     @override
     def keep(self, seconds: float) -> None:
         """Do nothing: see `can_unload`."""
-
-    @property
-    @override
-    def idle_left(self) -> None:
-        return None
 
 
 class EngineOnDemand(EngineSource):
