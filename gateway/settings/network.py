@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from gateway.settings.engine import EngineSettings
-from gateway.settings.values import addresses, api_keys, expanded, origins, paths
+from gateway.settings.values import addresses, api_keys, expanded, hash_key, origins, paths
 from gateway.storage.place import check_place
 
 
@@ -50,13 +50,12 @@ class NetworkSettings(EngineSettings):
     )
 
     # `repr=False` marks a secret: no message shows the value.
-    prefix_secret: str | None = Field(
+    prefix_secret: Annotated[str, Field(min_length=16), AfterValidator(hash_key)] | None = Field(
         None,
         repr=False,
-        min_length=16,
         title="SECRET",
         description="report which prompts are cached at /prefixes, for routers in front of several servers that have "
-        "the same secret; it is on --metrics-port, if there is one; default: no reports",
+        "the same secret, of 16 to 64 bytes; it is on --metrics-port, if there is one; default: no reports",
     )
     api_key: Annotated[tuple[str, ...], BeforeValidator(api_keys)] = Field(
         (),

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from hashlib import blake2b
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -171,6 +172,13 @@ def api_keys(value: object) -> object:
     if not all(_SECRET.fullmatch(key) for key in keys):
         raise ValueError("a key may have only visible ASCII characters, and no space")
     return keys
+
+
+def hash_key(secret: str) -> str:
+    """Return a secret that can be the key of a hash (BLAKE2b)."""
+    if len(secret.encode()) > blake2b.MAX_KEY_SIZE:
+        raise ValueError(f"should have at most {blake2b.MAX_KEY_SIZE} bytes")
+    return secret
 
 
 def some_names(text: str) -> str:

@@ -380,6 +380,14 @@ def test_an_invalid_origin_is_refused(origin: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("secret", "reason"),
+    [("x" * 15, "at least 16 characters"), ("x" * 65, "at most 64 bytes"), ("é" * 33, "at most 64 bytes")],
+)
+def test_a_secret_that_cannot_be_the_key_of_a_hash_is_refused(secret: str, reason: str) -> None:
+    assert complaint("--prefix-secret", secret) == f"--prefix-secret: should have {reason}"
+
+
+@pytest.mark.parametrize(
     ("line", "reason"),
     [
         ("port = true", "port in {file} 'True': should be a whole number"),

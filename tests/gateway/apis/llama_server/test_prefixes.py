@@ -18,7 +18,7 @@ from tests.gateway.fake_engine import FakeEngine
 
 pytestmark = pytest.mark.anyio
 
-SECRET = "sixteen letters.."  # noqa: S105
+SECRET = "a long secret".ljust(64, ".")
 PROMPT = "".join(map(str, range(300)))
 
 
