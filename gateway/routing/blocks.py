@@ -8,7 +8,8 @@ from typing import TypeAlias
 BLOCK_BYTES = 256
 """Bytes of a block: about 64 tokens of text. A router has no tokenizer, so that blocks are cut by bytes."""
 MOST_BLOCKS = 1024
-"""Blocks of a prompt that have hashes. Prompts that begin alike for so long need not be distinguished."""
+"""Blocks of all prompts of a request that have hashes, in equal shares. Prompts that begin alike for so long need not
+be distinguished."""
 _HASH_BYTES = 8
 
 Blocks: TypeAlias = Sequence[int]
@@ -33,21 +34,26 @@ class PromptScope:
         return blake2b(text, digest_size=_HASH_BYTES, key=secret).digest()
 
 
-def text_blocks(text: str, scope: PromptScope, secret: bytes = b"") -> tuple[int, ...]:
-    """Return the hashes of a rendered prompt. A rest that fills no block has none."""
-    return _blocks(text.encode(errors="surrogatepass"), b"text", scope.digest(secret))
+def text_blocks(text: str, scope: PromptScope, secret: bytes = b"", prompts: int = 1) -> tuple[int, ...]:
+    """Return the hashes of a rendered prompt, one of so many of its request. A rest that fills no block has none."""
+    most = _most_bytes(prompts)
+    return _blocks(text[:most].encode(errors="surrogatepass")[:most], b"text", scope.digest(secret))
 
 
-def token_blocks(tokens: Sequence[int], scope: PromptScope, secret: bytes = b"") -> tuple[int, ...]:
+def token_blocks(tokens: Sequence[int], scope: PromptScope, secret: bytes = b"", prompts: int = 1) -> tuple[int, ...]:
     """Return the hashes of a prompt of token ids, as `text_blocks` does."""
-    data = b"".join(token.to_bytes(4, "big", signed=True) for token in tokens[: MOST_BLOCKS * BLOCK_BYTES // 4])
+    data = b"".join(token.to_bytes(4, "big", signed=True) for token in tokens[: _most_bytes(prompts) // 4])
     return _blocks(data, b"tokens", scope.digest(secret))
+
+
+def _most_bytes(prompts: int) -> int:
+    """Return the bytes of each of several prompts that have hashes."""
+    return max(MOST_BLOCKS // prompts, 1) * BLOCK_BYTES
 
 
 def _blocks(data: bytes, kind: bytes, chain: bytes) -> tuple[int, ...]:
     hashes = []
-    last = min(len(data) // BLOCK_BYTES, MOST_BLOCKS) * BLOCK_BYTES
-    for start in range(0, last, BLOCK_BYTES):
+    for start in range(0, len(data) - BLOCK_BYTES + 1, BLOCK_BYTES):
         block = blake2b(data[start : start + BLOCK_BYTES], digest_size=_HASH_BYTES, key=chain, person=kind)
         chain = block.digest()
         hashes.append(int.from_bytes(chain, "big"))

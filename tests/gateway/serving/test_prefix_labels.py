@@ -4,8 +4,8 @@ import gc
 from weakref import ref
 
 from engine import GenerationRequest, HeldPrefix
-from gateway.routing.blocks import BLOCK_BYTES
-from gateway.serving.prefixes import MOST_LABELS, HeldPrefixes, PromptLabels
+from gateway.routing.blocks import BLOCK_BYTES, MOST_BLOCKS
+from gateway.serving.prefixes import MOST_LABELS, HeldPrefixes, PromptLabels, blocks_of
 
 PROMPT = "x" * BLOCK_BYTES
 
@@ -33,7 +33,7 @@ def test_a_prompt_without_an_answer_of_the_engine_has_no_blocks() -> None:
     assert request.label is not None
     assert labels.blocks(HeldPrefix(request.label, 0, 100)) == ()
     labels.count(request, [100])
-    assert labels.blocks(HeldPrefix(request.label, 0, 99)) == ()
+    assert not labels.blocks(HeldPrefix(request.label, 0, 99))
     assert len(labels.blocks(HeldPrefix(request.label, 0, 150))) == 1
 
 
@@ -44,3 +44,9 @@ def test_the_labels_of_a_model_that_is_gone_are_forgotten() -> None:
     gc.collect()
     assert gone() is None
     assert labelled(labels) == 1
+
+
+def test_the_prompts_of_a_request_share_its_blocks() -> None:
+    for prompt in (PROMPT * 256, range(BLOCK_BYTES * 64)):
+        request = GenerationRequest(id="r", prompts=(prompt if isinstance(prompt, str) else tuple(prompt),) * 128)
+        assert [len(one) for one in blocks_of(request, "m", b"")] == [MOST_BLOCKS // 128] * 128
