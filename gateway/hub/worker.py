@@ -63,9 +63,11 @@ def main() -> None:
     logging.basicConfig(level=logging.WARNING, handlers=[_Forwarder(report)])
     try:
         # Imported here, so that a missing or broken package is reported, too.
-        from gateway.hub.opening import hub_source  # noqa: PLC0415
+        from gateway.hub.client import HubClient  # noqa: PLC0415
+        from gateway.hub.opening import hub_cache  # noqa: PLC0415
+        from gateway.hub.source import HubSource  # noqa: PLC0415
 
-        source = hub_source(offline=OFFLINE in sys.argv[2:])
+        source = HubSource(HubClient(), hub_cache(), offline=OFFLINE in sys.argv[2:])
         report.write("path", str(source.fetch(HubReference.parse(sys.argv[1]), report.progress)))
     except BrokenPipeError:
         os._exit(1)
