@@ -52,7 +52,9 @@ class Workload:
             yield {"model": model, **self._prompt(prompt), **self._options()}
 
     def _prompt(self, prompt: str) -> dict[str, Any]:
-        return {"prompt": prompt} if self.endpoint == "completions" else {"messages": [_user(prompt)]}
+        if self.endpoint == "completions":
+            return {"prompt": prompt}
+        return {"messages": [{"role": "user", "content": prompt}]}
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = {"max_tokens": self.max_tokens, "temperature": 0, "stream": self.stream}
@@ -61,7 +63,3 @@ class Workload:
         if self.ignore_eos:
             options["ignore_eos"] = True
         return options
-
-
-def _user(text: str) -> dict[str, str]:
-    return {"role": "user", "content": text}

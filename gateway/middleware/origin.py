@@ -137,7 +137,8 @@ class _Allowed:
     def __contains__(self, origin: str | None) -> bool:
         if origin is None:
             return False
-        return bool({ANY, origin} & self._origins) or (LOCAL in self._origins and _is_local(origin))
+        local = LOCAL in self._origins and _LOCAL_ORIGIN.fullmatch(origin) is not None
+        return local or not self._origins.isdisjoint({ANY, origin})
 
     def cors(self, app: ASGIApp) -> CORSMiddleware:
         """Return the middleware that answers preflight requests, and adds the headers to other responses."""
@@ -150,10 +151,6 @@ class _Allowed:
             expose_headers=EXPOSED_HEADERS,
             allow_private_network=True,
         )
-
-
-def _is_local(origin: str) -> bool:
-    return _LOCAL_ORIGIN.fullmatch(origin) is not None
 
 
 def is_preflight(method: str, headers: Headers) -> bool:

@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
-from types import MappingProxyType
 
 from engine import Engine, EngineError, ModelInfo, RequestError
 from gateway.chat.conversation import ChatPrompt
@@ -14,8 +13,6 @@ from gateway.serving.field_names import naming
 from gateway.serving.loaded import loaded_model
 
 logger = logging.getLogger(__name__)
-
-_NO_NAMES: Mapping[str, str] = MappingProxyType({})
 
 
 class ChatPrompts:
@@ -49,7 +46,7 @@ class ChatPrompts:
         self._needed = needed
         self._known: tuple[ModelInfo, TemplateKey] | None = None
 
-    async def prompt(self, caller: Caller, conversation: bytes, names: Mapping[str, str] = _NO_NAMES) -> ChatPrompt:
+    async def prompt(self, caller: Caller, conversation: bytes, names: Mapping[str, str] | None = None) -> ChatPrompt:
         """Return the prompt of an encoded conversation.
 
         Args:
@@ -62,7 +59,7 @@ class ChatPrompts:
             Unavailable: no model is loaded yet.
         """
         model = loaded_model(self._engine)
-        with naming(names):
+        with naming(names or {}):
             return await self._preparer.render(caller, self._key(model), conversation)
 
     async def check(self, name: str) -> None:
