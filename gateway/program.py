@@ -40,7 +40,6 @@ from gateway.tracing.choice import TracesUnavailableError, check_traces
 
 if TYPE_CHECKING:
     from gateway.app import Equipment
-    from gateway.hub.cache import HubCache
     from gateway.keys.ring import KeyRing
     from gateway.pulls.pulls import PullParts
 
@@ -186,8 +185,7 @@ async def run(
             urls = [url(sock, secure=certificates is not None) for sock in listening.all]
             tasks.start_soon(log_loading, engines, urls, settings, shutdown)
             serve_gateway, equipment = await anyio.to_thread.run_sync(import_server)
-            pulls = await pull_parts(settings, engines)
-            parts = equipment(stores=stores, clock=clock, pulls=pulls)
+            parts = equipment(stores=stores, clock=clock, pulls=pull_parts(settings, engines))
             await serve_gateway(engines, settings, parts, listening, shutdown)
             failed = any(source.status.state is EngineState.FAILED for source in engines.values())
         tasks.cancel_scope.cancel()
@@ -215,19 +213,15 @@ def warn_of_strangers(sockets: Sequence[socket.socket], keys: "KeyRing | None") 
         )
 
 
-async def pull_parts(settings: Settings, engines: Mapping[str, EngineSource]) -> "PullParts | None":
+def pull_parts(settings: Settings, engines: Mapping[str, EngineSource]) -> "PullParts | None":
     """Return what lets clients pull models, or None if they may not."""
     if not settings.allow_pull or not isinstance(engines, EnginesOnDemand):
         return None
     from gateway.hub.fetching import fetch  # noqa: PLC0415
+    from gateway.hub.opening import hub_cache  # noqa: PLC0415 - it needs an extra
     from gateway.pulls.pulls import PullParts  # noqa: PLC0415
 
-    def open_cache() -> "HubCache":
-        from gateway.hub.opening import hub_cache  # noqa: PLC0415 - the package is large, and an extra
-
-        return hub_cache()
-
-    return PullParts(engines, await anyio.to_thread.run_sync(open_cache), partial(fetch, offline=settings.offline))
+    return PullParts(engines, hub_cache(), partial(fetch, offline=settings.offline))
 
 
 def import_server() -> "tuple[Callable[..., Awaitable[None]], type[Equipment]]":
