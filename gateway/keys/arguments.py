@@ -195,9 +195,9 @@ def _moment(text: str) -> float:
     """Return a day or a time in seconds since 1970. Without an offset it is in UTC."""
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError) as error:  # the latter for a time that is none in UTC
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 2027-01-31 or 2027-01-31T12:00Z") from error
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _month() -> float:

@@ -258,6 +258,11 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("--weight", "nan", "'nan' is not a number from 0.01 to 100"),
         ("--priority", "1.5", "'1.5' is not a whole number of at most 9 digits"),
         ("--expires", "soon", "'soon' is not a time such as 2027-01-31 or 2027-01-31T12:00Z"),
+        (
+            "--expires",
+            "9999-12-31T23:59-01:00",
+            "'9999-12-31T23:59-01:00' is not a time such as 2027-01-31 or 2027-01-31T12:00Z",
+        ),
         ("--expires", "0d", "'0d' is not a time such as 2027-01-31 or 2027-01-31T12:00Z"),
         ("--expires", "2020-01-01", "'2020-01-01' is in the past; `revoke` ends a key now"),
         ("--models", " ,", "' ,' names no model"),
