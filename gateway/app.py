@@ -117,15 +117,9 @@ class Gateway:
             await stack.enter_async_context(self.limiter.open())
             if self.usage is not None:
                 await self.limiter.restore(self.usage.store.charged)
-                await stack.enter_async_context(self.usage.open())
-            if self.keys is not None:
-                await stack.enter_async_context(self.keys.open())
-            if self.pulls is not None:
-                await stack.enter_async_context(self.pulls.open())
-            await stack.enter_async_context(self.stores.open())
-            await stack.enter_async_context(self.background.open())
-            await stack.enter_async_context(self.streams.open())
-            await stack.enter_async_context(self.silences.open())
+            optional = (part for part in (self.usage, self.keys, self.pulls) if part is not None)
+            for part in (*optional, self.stores, self.background, self.streams, self.silences):
+                await stack.enter_async_context(part.open())
             yield
 
     async def settled(self) -> None:
