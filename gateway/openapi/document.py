@@ -21,8 +21,7 @@ DESCRIPTION = """\
 An OpenAI-compatible server on llama.cpp.
 
 - Request bodies are read as JSON; the content type is ignored. A field with the value `null` counts as not given. \
-Integers must not have a fraction. Status 400 is also the answer to fields that contradict each other, and to fields \
-that the model does not support.
+Status 400 is also the answer to fields that contradict each other, and to fields that the model does not support.
 - Unknown fields are accepted and listed in the header `x-llama-gateway-ignored`. With the server's setting \
 `strict-fields` they are refused.
 - Other paths are answered with status 404, other methods with 405, both with the same error object. Paths with GET \

@@ -128,7 +128,7 @@ class Api:
 
     def send_to_default(self, case: AnyCase) -> None:
         """Send one request to the default model, which must answer it."""
-        case.body = {**with_plain_integers(case.body), "model": "default"}
+        case.body = {**with_small_integers(case.body), "model": "default"}
         assert self.send(case).status_code == 200
 
     def known_ids(self, endpoint: AnyEndpoint) -> dict[str, str]:
@@ -202,15 +202,13 @@ def for_each(requests: SearchStrategy[AnyCase], examples: int, check: Callable[[
     drawn()
 
 
-def with_plain_integers(value: Any) -> Any:
-    """Replace 1.0, an integer to a schema, by 1: this server requires integers to be written as such, in 64 bits."""
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**63:
-        return int(value)
+def with_small_integers(value: Any) -> Any:
+    """Bound integers: this server requires them to have 64 bits."""
     if isinstance(value, int):
         return max(-(2**63), min(value, 2**64 - 1))
     if isinstance(value, dict):
-        return {name: with_plain_integers(part) for name, part in value.items()}
-    return [with_plain_integers(part) for part in value] if isinstance(value, list) else value
+        return {name: with_small_integers(part) for name, part in value.items()}
+    return [with_small_integers(part) for part in value] if isinstance(value, list) else value
 
 
 def name_of(endpoint: AnyEndpoint) -> str:
@@ -226,7 +224,7 @@ def check_right_requests(api: Api, endpoint: AnyEndpoint, examples: int) -> None
 
     def check(case: AnyCase) -> None:
         if not isinstance(case.body, NotSet):  # schemathesis would take it for an invalid body
-            case.body = with_plain_integers(case.body)
+            case.body = with_small_integers(case.body)
         body = case.body if isinstance(case.body, dict) else {}
         for name in {"model", "name"} & body.keys():
             body[name] = "default" if isinstance(body[name], str) else body[name]

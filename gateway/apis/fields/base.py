@@ -9,12 +9,14 @@ from pydantic_core import CoreSchema
 
 UNKNOWN = "x-unknown"
 """Mark in the JSON schema of an object that is reported like an unknown field."""
+_ROUNDED = 2**63
+"""A number of this size may be an integer of more than 64 bits, which the reader of bodies has rounded."""
 
 
 class Fields(BaseModel):
     """Fields of a body, or of an object inside it.
 
-    Types are strict: `"5"` is not an integer and `true` is not a number.
+    Types are strict: `"5"` is not an integer and `true` is not a number. `5.0` is the integer 5, as in JSON schema.
     `null` means that a field is not given. Of unknown fields only the names are kept, in `model_extra`.
     """
 
@@ -26,7 +28,8 @@ class Fields(BaseModel):
         if not isinstance(data, dict):
             return data
         known = _names(cls)
-        return {name: value if name in known else None for name, value in data.items() if value is not None}
+        given = ((name, value) for name, value in data.items() if value is not None)
+        return {name: _with_integers(value) if name in known else None for name, value in given}
 
     def ignored(self) -> Iterable[str]:
         """Return the names to report of this object: its unknown fields."""
@@ -41,6 +44,19 @@ class Fields(BaseModel):
         for name in fields.keys() - schema.get("required", ()):
             fields[name] = _or_null(fields[name])
         return reference
+
+
+def _with_integers(value: object) -> object:
+    """Return a value with integers in place of numbers with a zero fraction, as some encoders write them.
+
+    Objects stay as they are: one of fields converts its own values, and others are free, such as JSON schemas.
+    """
+    match value:
+        case float() if value.is_integer() and abs(value) < _ROUNDED:
+            return int(value)
+        case list() if not {float, list}.isdisjoint(map(type, value)):
+            return [_with_integers(one) for one in value]
+    return value
 
 
 @cache

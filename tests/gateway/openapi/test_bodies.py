@@ -42,6 +42,8 @@ TAKEN: list[tuple[type[BaseModel], dict[str, Any]]] = [
     *((CompletionBody, {"prompt": "a", "stop": stop}) for stop in each(None, "a", [], ["a", "b"])),
     *((CompletionBody, {"prompt": "a", "logit_bias": bias}) for bias in each(None, {}, {"5": -100, "0": 1.5})),
     *((CompletionBody, {"prompt": "a", "seed": seed}) for seed in each(-(2**63), -1, 2**64 - 1)),
+    *((CompletionBody, {"prompt": prompt, "n": 1.0}) for prompt in each([1.0, 2], [[1.0], [2.0]], ["a", [1.0]])),
+    *((NativeCompletionBody, {"prompt": prompt}) for prompt in each(["a", 1.0], [1.0, 2], [[1.0], TEXT])),
     (CompletionBody, {"prompt": "a", "n": None, "stream": None, "json_schema": None, "unknown": {}}),
     (CompletionBody, {"prompt": "a", "json_schema": '{"type":"object"}'}),
     (CompletionBody, {"prompt": "a", "structured_outputs": {"regex": "a", "structural_tag": None}}),
@@ -96,7 +98,9 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
     (CompletionBody, {}),
     *(
         (CompletionBody, {"prompt": prompt})
-        for prompt in each(None, "", [], [""], [[]], [1, "a"], ["a", 1], [True], [-1], [2**31], ["a"] * 129, {}, 5)
+        for prompt in each(
+            None, "", [], [""], [[]], [1, "a"], ["a", 1], [1.5], [True], [-1], [2**31], ["a"] * 129, {}, 5
+        )
     ),
     *((GenerateBody, {"prompt": prompt}) for prompt in each(["a", "b"], [[1], [2]])),
     *((EmbeddingBody, {"input": given}) for given in each("", ["a"] * 2049)),

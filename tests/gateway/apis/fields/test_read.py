@@ -1,5 +1,6 @@
-"""Bounds on bodies: nesting, fields, and what is kept of unknown ones."""
+"""Bodies: their bounds on nesting and fields, the names that are kept of unknown fields, and integers."""
 
+import re
 import tracemalloc
 from typing import Any
 
@@ -8,9 +9,15 @@ import pytest
 from pydantic import BaseModel
 
 from engine import RequestError
+from gateway.apis.anthropic.messages.request import MessagesBody
 from gateway.apis.fields.read import MAX_NAME, MAX_NESTING, MAX_UNKNOWN, MAX_VALUES, ReadBody, read_body
+from gateway.apis.llama_server.completion.request import NativeCompletionBody
+from gateway.apis.ollama.request import OllamaChatBody
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.responses.request import ResponseBody
+from gateway.apis.rerank.request import RerankBody
+from tests.gateway.apis.bodies import BODIES, CHAT, Body
 from tests.repeat import first
 
 
@@ -37,6 +44,32 @@ def test_nesting_is_bounded_and_names_the_field(opening: str, closing: str) -> N
 
 def test_brackets_in_texts_are_no_nesting() -> None:
     assert read(prompt="[" * 1000).body.prompt == ("[" * 1000,)
+
+
+@pytest.mark.parametrize(
+    ("model", "fields"),
+    [
+        (ChatBody, '"max_tokens": 5, "seed": -1, "lora": [{"id": 1, "scale": 1}]'),
+        (CompletionBody, '"prompt": [[1], [2]], "stop_token_ids": [5], "logprobs": 0'),
+        (ResponseBody, '"input": [], "max_output_tokens": 5'),
+        (MessagesBody, '"max_tokens": 5, "thinking": {"type": "enabled", "budget_tokens": 1}'),
+        (OllamaChatBody, '"options": {"num_predict": 5}, "keep_alive": 5'),
+        (NativeCompletionBody, '"n_predict": 5, "prompt": ["a", 1], "logit_bias": [[1, 2]]'),
+        (RerankBody, '"query": "a", "documents": ["b"], "top_n": 5'),
+    ],
+)
+def test_a_number_with_a_zero_fraction_is_an_integer(model: type[BaseModel], fields: str) -> None:
+    def read_as(fields: str) -> str:
+        return repr(read_body(orjson.dumps({**BODIES.get(model, {}), **orjson.loads(f"{{{fields}}}")}), model))
+
+    assert read_as(re.sub(r"(?<=[ \[])(-?\d)", r"\1.0", fields)) == read_as(fields)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"chat_template_kwargs": {"a": 5.0}}, {"response_format": {"type": "json_schema", "schema": {"a": 5.0}}}]
+)
+def test_numbers_in_free_objects_stay_as_they_are(fields: Body) -> None:
+    assert "{'a': 5.0}" in repr(read_body(orjson.dumps({**CHAT, **fields}), ChatBody))
 
 
 def values_of_unknown(body: BaseModel) -> list[object]:

@@ -56,7 +56,7 @@ def test_inputs_are_cut_if_the_request_asks_for_it() -> None:
         {"input": [-1]},
         {"input": ["a"] * (MAX_INPUTS + 1)},
         {"dimensions": 0},
-        {"dimensions": 1.0},
+        {"dimensions": 1.5},
         {"encoding_format": "int8"},
         {"truncate_prompt_tokens": -2},
         {"truncation_side": "left"},
