@@ -1,6 +1,7 @@
 """Fields of llama-server's `/completion` requests."""
 
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, field_validator
 from typing_extensions import override
@@ -9,6 +10,7 @@ from engine import GenerationRequest, SamplerName, Sampling
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.prompts import MAX_CHOICES, bounded_choices
+from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_BIASES, MAX_INT, MIN_REPEAT_PENALTY, SamplingFields, cut_at_the_end
 from gateway.apis.fields.stream import StreamOptions
 from gateway.apis.llama_server.completion.samplers import SamplerForms, read_samplers
@@ -100,8 +102,12 @@ class NativeSamplingFields(SamplingFields):
         return count
 
 
-class NativeCompletionBody(NativeSamplingFields, GrammarFields):
+class NativeCompletionBody(NativeSamplingFields, GrammarFields, RefusingFields):
     """The body of a `/completion` request."""
+
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "multimodal_data": "is not supported: this server's models take text only",
+    }
 
     logit_bias: Biases = ()  # type: ignore[assignment]
     model: str | None = None
@@ -146,7 +152,6 @@ class NativeCompletionBody(NativeSamplingFields, GrammarFields):
     grammar_lazy: Literal[False] = False
     backend_sampling: bool = Field(False, description="The server chooses where tokens are sampled.")
     verbose: bool = False
-    multimodal_data: Any = Field(None, json_schema_extra={"type": "null"})
 
     _within_limit = field_validator("n_cmpl", "n")(bounded_choices)
 

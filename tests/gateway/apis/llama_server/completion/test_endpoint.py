@@ -111,6 +111,7 @@ async def test_unknown_fields_of_a_prompt_are_reported() -> None:
         ({"prompt": [True]}, "prompt"),
         ({"prompt": [-1]}, "prompt"),
         ({"prompt": {"prompt_string": "a", "multimodal_data": ["x"]}}, "prompt.multimodal_data"),
+        ({"prompt": "a", "multimodal_data": ["x"]}, "multimodal_data: is not supported"),
         ({"prompt": ["a", {"prompt_string": 1, "content": []}]}, "prompt[1].prompt_string"),
         ({"prompt": {"content": [{"type": "image_url"}]}}, "prompt.content[0].type"),
         ({"prompt": "a", "n_predict": -2}, "n_predict"),
