@@ -79,8 +79,8 @@ class LlamaChatBody(ChatBody, LimitFields):
 def prepare_llama_chat(body: LlamaChatBody) -> ChatCall:
     """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
     call = prepare_chat(body)
-    options = replace(call.options, timings=True, like_llama_server=True, verbose=body.verbose)
-    return replace(call, options=options)
+    report = replace(call.options.report, timings=True, like_llama_server=True)
+    return replace(call, options=replace(call.options, report=report, verbose=body.verbose))
 
 
 class LlamaChatEndpoints(ChatEndpoints):

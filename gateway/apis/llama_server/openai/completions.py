@@ -26,4 +26,5 @@ class LlamaCompletionBody(CompletionBody, LimitFields):
 def prepare_llama_completion(body: LlamaCompletionBody) -> CompletionCall:
     """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
     call = prepare_completion(body)
-    return replace(call, options=replace(call.options, timings=True, like_llama_server=True))
+    report = replace(call.options.report, timings=True, like_llama_server=True)
+    return replace(call, options=replace(call.options, report=report))

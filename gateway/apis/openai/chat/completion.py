@@ -29,7 +29,7 @@ def chat_head(options: ChatOptions, model: str, fingerprint: str) -> ChatHead:
         "id": f"chatcmpl-{uuid4().hex}",
         "created": int(time.time()),
         "model": model,
-        "system_fingerprint": f"b-{fingerprint}" if options.like_llama_server else fingerprint,
+        "system_fingerprint": options.report.fingerprint(fingerprint),
     }
     if options.service_tier:
         head["service_tier"] = "default"
@@ -56,7 +56,7 @@ async def completion(
         "choices": HOLE,
         "usage": usage(answer.prompt_tokens, answer.outcomes),
     }
-    if options.timings:
+    if options.report.timings:
         whole["timings"] = timings(answer.prompt_tokens, answer.outcomes)
     if ids:
         whole["prompt_token_ids"] = ids[0]
@@ -72,6 +72,6 @@ def _choice(options: ChatOptions, message: ChatMessage, called: bool, end: Finis
         "finish_reason": finish_reason(end, called=called, deprecated=options.deprecated_calls),
         "stop_reason": end.stop,
     }
-    if options.token_ids:
+    if options.report.token_ids:
         choice["token_ids"] = [detail.id for detail in end.details]
     return filled(choice, *((chat_logprobs(end.details),) if options.logprobs else ()))

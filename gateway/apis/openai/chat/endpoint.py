@@ -35,7 +35,11 @@ class ChatEndpoints:
         prompt = await served.prompts.prompt(caller, chat.conversation, names)
         request = prompt.generation(chat.request, caller.request_id)
         del call, chat  # the conversation, which may be large, is not needed while the engine works
-        ids = await prompt_ids(served.engine, request.prompts, caller.client, "messages") if options.token_ids else ()
+        ids = (
+            await prompt_ids(served.engine, request.prompts, caller.client, "messages")
+            if options.report.token_ids
+            else ()
+        )
         head = chat_head(options, served.name, served.fingerprint)
         if request.stream:
             encode = ChatChunks(head, options, prompt, ids).encode

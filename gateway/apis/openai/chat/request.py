@@ -13,8 +13,7 @@ from gateway.apis.fields.nested import Nested
 from gateway.apis.fields.prompts import MAX_CHOICES
 from gateway.apis.fields.reasoning import ReasoningFields
 from gateway.apis.fields.refusing import RefusingFields
-from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields, StreamReportFields
-from gateway.apis.fields.stream import StreamFields
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields
 from gateway.apis.openai.chat.messages import (
     Content,
     RequestMessage,
@@ -24,6 +23,7 @@ from gateway.apis.openai.chat.messages import (
     read_messages,
 )
 from gateway.apis.openai.chat.tools import ToolFields
+from gateway.apis.openai.reports import ReportingFields
 from gateway.chat.conversation import Conversation
 from gateway.chat.template_variables import PARSE_SPECIAL, Effort, TemplateKwargs, Verbosity, template_variables
 
@@ -71,10 +71,8 @@ class TemplateFields(Fields):
 class ChatBody(
     SamplingFields,
     GrammarFields,
-    ReportFields,
-    StreamReportFields,
+    ReportingFields,
     ToolFields,
-    StreamFields,
     TemplateFields,
     ReasoningFields,
     LabelFields,
@@ -156,13 +154,10 @@ class ChatBody(
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id and a prompt."""
         limit = self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
-        return self.generation().replaced(
+        return self.reporting(self.generation()).replaced(
             n=self.n,
             max_tokens=None if limit == -1 else limit,
-            stream=self.stream,
             speculative=self.speculative if self.prediction is None else self.speculative is not False,
             prediction="" if self.prediction is None else joined(self.prediction.content),
             logprobs=(self.top_logprobs or 0) if self.logprobs else None,
-            token_ids=self.return_token_ids or self.timings_per_token or self.continuous_usage,
-            progress=self.stream and (self.return_progress or self.timings_per_token),
         )

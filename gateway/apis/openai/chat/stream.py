@@ -8,7 +8,7 @@ from engine import Finished, Text, TokenDetail
 from gateway.apis.answers.pieces import HOLE, filled
 from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.shapes import PromptProgress
-from gateway.apis.answers.timings import RunningTimings, timings
+from gateway.apis.answers.timings import RunningTimings
 from gateway.apis.openai.chat.answer import (
     ChatDelta,
     ChatFinishReason,
@@ -21,13 +21,13 @@ from gateway.apis.openai.chat.answer import (
 from gateway.apis.openai.chat.call import ChatOptions
 from gateway.apis.openai.chat.logprobs import chat_logprobs
 from gateway.apis.openai.chat.message import finish_reason, new_call_id
-from gateway.apis.openai.usage import usage, usage_until_now
+from gateway.apis.openai.reports import ChunkFrame
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta
 
 
 class ChatChunks:
-    """Encodes the events of a stream. Fields that are the same in every chunk are encoded only once.
+    """Encodes the events of a stream.
 
     The first chunk of a choice has its role. The last one has its finish reason and no text, so that clients can join
     the deltas between them. All choices begin first, in their order: OpenAI's client for Python takes the place of a
@@ -45,11 +45,8 @@ class ChatChunks:
             ids: the prompt's token ids if the request asks for them.
         """
         chunk_head: ChunkHead = {"id": head["id"], "object": "chat.completion.chunk", **head}
-        self._head = b"data: " + orjson.dumps(chunk_head)[:-1] + b',"choices":'
-        # llama-server has `usage` in the last chunk only, and some of its clients drop other chunks that have it
-        has_null = options.include_usage and not options.like_llama_server
-        self._plain_tail = b',"usage":null}\n\n' if has_null else b"}\n\n"
-        self._options = options
+        self._frame = ChunkFrame(chunk_head, options.report)
+        self._shows_progress = options.report.return_progress
         self._prompt_ids = b',"prompt_token_ids":' + orjson.dumps(ids[0]) if ids else b""
         self._choices = [_Choice(index, options, prompt) for index in range(options.n)]
         self._begun = False
@@ -65,48 +62,32 @@ class ChatChunks:
                 yield from self._progress(choice, progress, prompt_tokens)
                 continue
             for part in choice.parts(event):
-                yield self._head
+                yield self._frame.head
                 yield from part
-                yield from self._timed(choice, event)
-                yield self._tail(choice, prompt_tokens)
+                yield self._frame.extras(choice.running, event.decode_seconds)
+                yield self._end(choice, prompt_tokens)
             if isinstance(event, Finished):
                 self._ends.append(event)
-                yield self._head
+                yield self._frame.head
                 yield from choice.end(event)
-                last = len(self._ends) == len(self._choices)
-                yield from self._end(choice, prompt_tokens) if last else (self._tail(choice, prompt_tokens),)
+                end, last = self._end(choice, prompt_tokens), len(self._ends) == len(self._choices)
+                yield from self._frame.last(end, prompt_tokens, self._ends) if last else (end,)
 
     def _begin(self, prompt_tokens: Sequence[int]) -> Iterator[bytes]:
         """Yield the first chunks of all choices."""
         for choice in self._choices:
-            yield from (self._head, *choice.begin(), self._prompt_ids, self._tail(choice, prompt_tokens))
+            yield from (self._frame.head, *choice.begin(), self._prompt_ids, self._end(choice, prompt_tokens))
         self._begun = True
 
-    def _tail(self, choice: "_Choice", prompt_tokens: Sequence[int]) -> bytes:
-        """Return the end of a chunk, with the usage until now if it is requested."""
-        if not self._options.continuous_usage:
-            return self._plain_tail
-        (prompt,) = prompt_tokens
-        return b',"usage":' + orjson.dumps(usage_until_now(prompt, choice.running.predicted)) + b"}\n\n"
-
     def _progress(self, choice: "_Choice", progress: PromptProgress, prompt_tokens: Sequence[int]) -> Iterable[bytes]:
-        if not self._options.return_progress:
+        if not self._shows_progress:
             return ()
-        encoded = b',"prompt_progress":' + orjson.dumps(progress)
-        return self._head, *choice.idle(), encoded, *self._timed(choice), self._tail(choice, prompt_tokens)
+        extras = self._frame.extras(choice.running, 0.0, progress)
+        return self._frame.head, *choice.idle(), extras, self._end(choice, prompt_tokens)
 
-    def _timed(self, choice: "_Choice", event: Text | Finished | None = None) -> Iterable[bytes]:
-        if not self._options.timings_per_token:
-            return ()
-        return (b',"timings":' + orjson.dumps(choice.running.timings(event.decode_seconds if event else 0.0)),)
-
-    def _end(self, choice: "_Choice", prompt_tokens: Sequence[int]) -> Sequence[bytes]:
-        """Return the rest of the last choice's chunk. With `include_usage`, a separate chunk for the usage follows."""
-        timed = b',"timings":' + orjson.dumps(timings(prompt_tokens, self._ends)) if self._options.timings else b""
-        if not self._options.include_usage:
-            return timed, self._tail(choice, prompt_tokens)
-        used = orjson.dumps(usage(prompt_tokens, self._ends))
-        return self._tail(choice, prompt_tokens), self._head, b'[],"usage":', used, timed, b"}\n\n"
+    def _end(self, choice: "_Choice", prompt_tokens: Sequence[int]) -> bytes:
+        (prompt,) = prompt_tokens
+        return self._frame.end(prompt, choice.running)
 
 
 class _Choice:
@@ -125,7 +106,7 @@ class _Choice:
 
     def begin(self) -> Iterable[bytes]:
         """Return the first part, which has the role."""
-        content = None if self._options.like_llama_server else ""
+        content = None if self._options.report.like_llama_server else ""
         return self._encoded(self._part({"role": "assistant", "content": content}), ())
 
     def idle(self) -> Iterable[bytes]:
@@ -155,7 +136,7 @@ class _Choice:
 
     def _encoded(self, part: ChatPart, details: Sequence[TokenDetail]) -> Iterable[bytes]:
         """Return the JSON of an array of one part, with the details of its tokens, in pieces."""
-        if self._options.token_ids:
+        if self._options.report.token_ids:
             part["token_ids"] = [detail.id for detail in details]
         if not details or not self._options.logprobs:
             return (orjson.dumps([part]),)

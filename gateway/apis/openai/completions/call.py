@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from engine import GenerationRequest
 from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.reports import Report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,20 +19,8 @@ class CompletionOptions:
     """True if each choice begins with its prompt."""
     logprobs: bool
     """True to add the log-probabilities."""
-    token_ids: bool
-    """True to add the token ids."""
-    timings: bool
-    """True to add the timings."""
-    include_usage: bool
-    """True to end a stream with its usage."""
-    continuous_usage: bool = False
-    """True to add the usage until now of its choice to each chunk."""
-    timings_per_token: bool = False
-    """True to add timings to each chunk."""
-    return_progress: bool = False
-    """True to send the progress of the prompts in a stream."""
-    like_llama_server: bool = False
-    """True for a fingerprint that begins with `b`, as llama-server's."""
+    report: Report
+    """What the answer has besides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +44,6 @@ def prepare_completion(body: CompletionBody) -> CompletionCall:
         choices=body.choices,
         echo=body.echo,
         logprobs=body.logprobs is not None,
-        token_ids=body.return_token_ids,
-        timings=body.timings,
-        include_usage=body.include_usage,
-        continuous_usage=body.continuous_usage,
-        timings_per_token=body.timings_per_token,
-        return_progress=body.return_progress,
+        report=body.report(),
     )
     return CompletionCall(model=body.model, request=body.request(), options=options, names=body.engine_names)

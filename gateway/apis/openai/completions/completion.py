@@ -30,7 +30,7 @@ def completion_head(options: CompletionOptions, model: str, fingerprint: str) ->
         "object": "text_completion",
         "created": int(time.time()),
         "model": model,
-        "system_fingerprint": f"b-{fingerprint}" if options.like_llama_server else fingerprint,
+        "system_fingerprint": options.report.fingerprint(fingerprint),
     }
 
 
@@ -39,7 +39,7 @@ async def completion(
 ) -> Iterator[bytes]:
     """Return the JSON of the whole completion in pieces. Its usage includes generated choices that are not returned."""
     whole: Completion = {**head, "choices": HOLE, "usage": usage(answer.prompt_tokens, answer.outcomes)}
-    if options.timings:
+    if options.report.timings:
         whole["timings"] = timings(answer.prompt_tokens, answer.outcomes)
     choices = enumerate(await best(answer, options))
     return filled(whole, array_of_pieces(_choice(index, end, options, ids) for index, end in choices))
@@ -75,7 +75,7 @@ def _choice(index: int, end: Finished, options: CompletionOptions, ids: PromptId
         "finish_reason": end.reason,
         "stop_reason": end.stop,
     }
-    if options.token_ids:
+    if options.report.token_ids:
         choice["token_ids"] = [detail.id for detail in end.all_details]
         choice["prompt_token_ids"] = ids[index // options.n]
     logprobs = (LegacyLogprobsEncoder().encode(end.all_details),) if options.logprobs else ()

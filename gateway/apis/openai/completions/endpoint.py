@@ -27,7 +27,7 @@ class CompletionsEndpoints:
         request, options = call.prepared.request.replaced(id=call.caller.request_id), call.prepared.options
         served = await self._models.resolve(call.caller, call.prepared.model)
         _check_infills(request, served)
-        ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.token_ids else ()
+        ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.report.token_ids else ()
         generations, caller, names = served.generations, call.caller, call.prepared.names
         head = completion_head(options, served.name, served.fingerprint)
         if request.stream:

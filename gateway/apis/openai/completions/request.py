@@ -16,11 +16,11 @@ from gateway.apis.fields.prompts import (
     engine_prompt,
     read_prompts,
 )
-from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields, StreamReportFields
-from gateway.apis.fields.stream import StreamFields
+from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields
+from gateway.apis.openai.reports import ReportingFields
 
 
-class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamReportFields, StreamFields):
+class CompletionBody(SamplingFields, GrammarFields, ReportingFields):
     """The body of a completion request."""
 
     model: str | None = None
@@ -69,15 +69,12 @@ class CompletionBody(SamplingFields, GrammarFields, ReportFields, StreamReportFi
 
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id. Raises `RequestError`."""
-        return self.generation(tuple(map(self._engine_prompt, self.prompt))).replaced(
+        return self.reporting(self.generation(tuple(map(self._engine_prompt, self.prompt)))).replaced(
             n=self.choices,
             max_tokens=self.max_tokens,
-            stream=self.stream,
             grammar=self.constraint(),
             echo=self.echo,
             logprobs=0 if self.logprobs is None and self.choices > self.n else self.logprobs,
-            token_ids=self.return_token_ids or self.timings_per_token or self.continuous_usage,
-            progress=self.stream and (self.return_progress or self.timings_per_token),
         )
 
     def _engine_prompt(self, prompt: Prompt) -> EnginePrompt:

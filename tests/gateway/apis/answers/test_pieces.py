@@ -19,6 +19,7 @@ from gateway.apis.openai.completions.stream import CompletionChunks
 from gateway.apis.openai.embeddings.answer import embeddings
 from gateway.apis.openai.embeddings.call import prepare_embedding
 from gateway.apis.openai.embeddings.request import EmbeddingBody
+from gateway.apis.openai.reports import Report
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.formats import recognize
 from gateway.chat.parsing import ParserKey
@@ -87,9 +88,7 @@ async def test_a_chat_with_many_choices_is_encoded_in_pieces() -> None:
     options = ChatOptions(
         n=8,
         logprobs=True,
-        token_ids=True,
-        timings=True,
-        include_usage=False,
+        report=Report(token_ids=True, timings=True),
         deprecated_calls=False,
         service_tier=False,
     )
@@ -102,9 +101,7 @@ async def test_a_chat_with_many_choices_is_encoded_in_pieces() -> None:
     assert whole["prompt_token_ids"] == [1]
 
 
-COMPLETION = CompletionOptions(
-    n=8, choices=8, echo=False, logprobs=True, token_ids=False, timings=False, include_usage=False
-)
+COMPLETION = CompletionOptions(n=8, choices=8, echo=False, logprobs=True, report=Report())
 
 
 @pytest.mark.anyio
@@ -117,9 +114,7 @@ async def test_a_completion_with_many_choices_is_encoded_in_pieces() -> None:
 
 @pytest.mark.anyio
 async def test_others_have_a_turn_after_each_choice_that_is_compared() -> None:
-    options = CompletionOptions(
-        n=1, choices=8, echo=False, logprobs=False, token_ids=False, timings=False, include_usage=False
-    )
+    options = CompletionOptions(n=1, choices=8, echo=False, logprobs=False, report=Report())
     chosen, turns = await with_turns(best(answered(8), options))
     assert len(chosen) == 1
     assert turns >= 7

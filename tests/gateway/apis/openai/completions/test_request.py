@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from engine import GenerationRequest, Grammar, GrammarKind, Infill, Sampling
 from gateway.apis.openai.completions.request import CompletionBody
+from gateway.apis.openai.reports import Report
 
 
 def read(**fields: object) -> GenerationRequest:
@@ -259,8 +260,9 @@ def test_the_number_of_choices_is_bounded() -> None:
 
 def test_include_usage_is_for_streams_only() -> None:
     options = {"include_usage": True, "include_obfuscation": False, "unknown": 1}
-    assert CompletionBody.model_validate({"prompt": "x", "stream": True, "stream_options": options}).include_usage
-    assert not CompletionBody.model_validate({"prompt": "x", "stream": True, "stream_options": {}}).include_usage
+    with_usage = CompletionBody.model_validate({"prompt": "x", "stream": True, "stream_options": options})
+    assert with_usage.report() == Report(include_usage=True)
+    assert CompletionBody.model_validate({"prompt": "x", "stream": True, "stream_options": {}}).report() == Report()
     assert refused(stream_options=options) == ("stream_options", "is allowed only where stream is true")
     assert refused(stream=True, stream_options=5)[0] == "stream_options"
     assert refused(stream=True, stream_options={"include_usage": 1})[0] == "stream_options"
