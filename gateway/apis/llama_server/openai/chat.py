@@ -8,8 +8,6 @@ from pydantic import Field
 from typing_extensions import TypedDict, override
 
 from engine import GenerationRequest, PromptText
-from gateway.apis.answers.reply import JsonReply
-from gateway.apis.endpoint import Call
 from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.sampling import cut_at_the_end
 from gateway.apis.llama_server.completion.answer import NativeCompletion
@@ -24,9 +22,7 @@ from gateway.apis.openai.chat.endpoint import ChatEndpoints
 from gateway.apis.openai.chat.request import ChatBody
 from gateway.chat.conversation import Conversation
 from gateway.middleware.caller import Caller
-from gateway.middleware.streams.sse import EventStream
 from gateway.serving.generations import GenerationResult
-from gateway.serving.models import Models
 from gateway.serving.served import Served
 
 _PLAIN = NativeOptions(return_tokens=False, return_progress=False, timings_per_token=False, response_fields=())
@@ -84,20 +80,7 @@ def prepare_llama_chat(body: LlamaChatBody) -> ChatCall:
 
 
 class LlamaChatEndpoints(ChatEndpoints):
-    """Handlers for chat completions."""
-
-    def __init__(self, models: Models, *, verbose: bool) -> None:
-        """Create the handlers. With `verbose`, every whole answer has `__verbose`."""
-        super().__init__(models)
-        self._verbose = verbose
-
-    @override
-    async def create(self, call: Call[ChatCall]) -> JsonReply[ChatCompletion] | EventStream:
-        """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
-        if self._verbose:
-            options = replace(call.prepared.options, verbose=True)
-            call = replace(call, prepared=replace(call.prepared, options=options))
-        return await super().create(call)
+    """Handlers for chat completions. Verbose answers have `__verbose`."""
 
     @override
     async def _more(

@@ -24,8 +24,10 @@ from gateway.serving.served import Served
 class ChatEndpoints:
     """Handlers for chat completions."""
 
-    def __init__(self, models: Models) -> None:
+    def __init__(self, models: Models, *, verbose: bool = False) -> None:
+        """Create the handlers. With `verbose`, every whole answer is verbose, which variants of the API support."""
         self._models = models
+        self._verbose = verbose
 
     async def create(self, call: Call[ChatCall]) -> JsonReply[ChatCompletion] | EventStream:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
@@ -47,7 +49,8 @@ class ChatEndpoints:
             running = self._models.running.listed(caller, head["id"], request, source)
             return EventStream(running, status=source.status)
         answer = await served.generations.run(caller, request, names, operation=Operation.CHAT)
-        more = await self._more(served, caller, request, answer) if options.verbose else {}
+        verbose = options.verbose or self._verbose
+        more = await self._more(served, caller, request, answer) if verbose else {}
         return await JsonReply.in_pieces(await completion(head, options, prompt, ids, answer, more))
 
     async def _more(
