@@ -10,7 +10,7 @@ from engine import EmbeddingRequest, EmbeddingResult
 from gateway.apis.answers.pieces import HOLE, array, filled
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.answers.vectors import check_dimensions, shorten, to_floats
+from gateway.apis.answers.vectors import VectorShape, to_floats
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.fields.json_types import by_json, of_json
 from gateway.apis.fields.sampling import MAX_INT
@@ -66,8 +66,8 @@ class EmbedCall:
     """Seconds that the model stays loaded after the request."""
     request: EmbeddingRequest
     """The engine's request, without an id. Without inputs it only loads the model."""
-    dimensions: int | None = None
-    """Size of the vectors; None for that of the model."""
+    shape: VectorShape
+    """Shape of the vectors."""
 
 
 def prepare_embed(body: EmbedBody) -> EmbedCall:
@@ -77,14 +77,14 @@ def prepare_embed(body: EmbedBody) -> EmbedCall:
         model=body.model,
         keep_alive=body.keep_alive,
         request=EmbeddingRequest(id="", inputs=inputs, truncation=-1 if body.truncate else None),
-        dimensions=body.dimensions,
+        shape=VectorShape(dimensions=body.dimensions),
     )
 
 
 def prepare_embeddings(body: EmbeddingsBody) -> EmbedCall:
     """Return the request in a body."""
     request = EmbeddingRequest(id="", inputs=(body.prompt,) if body.prompt else (), truncation=-1)
-    return EmbedCall(model=body.model, keep_alive=body.keep_alive, request=request)
+    return EmbedCall(model=body.model, keep_alive=body.keep_alive, request=request, shape=VectorShape())
 
 
 class EmbeddingsEndpoints:
@@ -97,9 +97,6 @@ class EmbeddingsEndpoints:
         """Return one embedding per input, in order; an empty list for one empty text."""
         began, asked = call.caller.exchange.began_at, call.prepared
         result, loaded = await self._embed(call)
-        vectors = (
-            vector if asked.dimensions is None else shorten(vector, asked.dimensions) for vector in result.vectors
-        )
         whole: Embedded = {
             "model": asked.model,
             "embeddings": HOLE,
@@ -107,7 +104,7 @@ class EmbeddingsEndpoints:
             "load_duration": nanoseconds(loaded - began),
             "prompt_eval_count": sum(result.tokens),
         }
-        return await JsonReply.in_pieces(filled(whole, array(map(to_floats, vectors), 1)))
+        return await JsonReply.in_pieces(filled(whole, array(map(asked.shape.floats, result.vectors), 1)))
 
     async def embeddings(self, call: Call[EmbedCall]) -> JsonReply[OneEmbedding]:
         """Return the embedding of the prompt."""
@@ -119,7 +116,7 @@ class EmbeddingsEndpoints:
         asked, caller = call.prepared, call.caller
         served = await resolve(self._models, caller, asked.model, Task.EMBED, keep_alive=asked.keep_alive)
         loaded = anyio.current_time()
-        check_dimensions(asked.dimensions, served.loaded.embedding_size)
+        asked.shape.check(served.loaded.embedding_size)
         if not asked.request.inputs:
             return EmbeddingResult((), ()), loaded
         return await served.embed(caller, asked.request.replaced(id=caller.request_id)), loaded

@@ -6,20 +6,18 @@ from engine import EmbeddingInput, EmbeddingRequest, EmbeddingResult
 from gateway.apis.answers.pieces import array
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.answers.vectors import check_dimensions, to_floats
+from gateway.apis.answers.vectors import VectorShape
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.llama_server.embeddings.request import (
     NativeEmbeddingBody,
     NativeEmbeddingCall,
-    NormalizedEmbeddingCall,
     prepare_native_embedding,
 )
 from gateway.apis.llama_server.prompts import MixedPrompt
 from gateway.apis.llama_server.tokens import PromptReader
 from gateway.apis.openai.embeddings.answer import Embeddings, embeddings
-from gateway.apis.openai.embeddings.call import EmbeddingCall
 from gateway.serving.models import Models
-from gateway.serving.served import Served, Task
+from gateway.serving.served import Task
 
 
 class NativeEmbedding(JsonObject):
@@ -37,31 +35,26 @@ class NativeEmbeddingsEndpoints:
 
     async def create(self, call: Call[NativeEmbeddingCall]) -> JsonReply[list[NativeEmbedding]]:
         """Return one object per input, in order."""
-        _, asked, result = await self._embed(call)
-        return await JsonReply.in_pieces(_native(asked, result))
+        _, result = await self._embed(call)
+        return await JsonReply.in_pieces(_native(call.prepared.shape, result))
 
     async def create_versioned(self, call: Call[NativeEmbeddingCall]) -> JsonReply[Embeddings]:
         """Return OpenAI's answer, or llama-server's if the request has `content`."""
-        served, asked, result = await self._embed(call)
-        pieces = _native(asked, result) if call.prepared.native else embeddings(served.name, asked, result)
+        name, result = await self._embed(call)
+        shape = call.prepared.shape
+        pieces = _native(shape, result) if call.prepared.native else embeddings(name, shape, result)
         return await JsonReply.in_pieces(pieces)
 
-    async def _embed(self, call: Call[NativeEmbeddingCall]) -> tuple[Served, EmbeddingCall, EmbeddingResult]:
+    async def _embed(self, call: Call[NativeEmbeddingCall]) -> tuple[str, EmbeddingResult]:
+        """Return the name of the model, and the vectors."""
         asked, caller = call.prepared, call.caller
         served = await self._models.resolve(caller, asked.model, Task.EMBED)
         field = "content" if asked.native else "input"
         reader = PromptReader(served, caller, field)
         inputs = tuple([await _input(reader, one) for one in asked.inputs])
+        asked.shape.check(served.loaded.embedding_size)
         request = EmbeddingRequest(id=caller.request_id, inputs=inputs)
-        shaped = NormalizedEmbeddingCall(
-            model=asked.model,
-            request=request,
-            dimensions=asked.dimensions,
-            encoding=asked.encoding,
-            norm=asked.norm,
-        )
-        check_dimensions(asked.dimensions, served.loaded.embedding_size)
-        return served, shaped, await served.embed(caller, request, {"input": field})
+        return served.name, await served.embed(caller, request, {"input": field})
 
 
 async def _input(reader: PromptReader, prompt: MixedPrompt) -> EmbeddingInput:
@@ -72,9 +65,9 @@ async def _input(reader: PromptReader, prompt: MixedPrompt) -> EmbeddingInput:
     return tuple(ids)
 
 
-def _native(asked: EmbeddingCall, result: EmbeddingResult) -> Iterator[bytes]:
+def _native(shape: VectorShape, result: EmbeddingResult) -> Iterator[bytes]:
     answers: Iterator[NativeEmbedding] = (
-        {"index": at, "embedding": [to_floats(asked.cut(vector))]} for at, vector in enumerate(result.vectors)
+        {"index": at, "embedding": [shape.floats(vector)]} for at, vector in enumerate(result.vectors)
     )
     return array(answers, 1)
 

@@ -5,17 +5,14 @@ from functools import partial
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
-from typing_extensions import override
 
-from gateway.apis.answers.vectors import rescale
+from gateway.apis.answers.vectors import EUCLIDEAN, VectorShape
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.nested import check_one_given
 from gateway.apis.fields.sampling import MAX_INT
 from gateway.apis.llama_server.prompts import MixedForm, MixedPrompt, ReadPrompt, mixed, read_mixed_prompts
-from gateway.apis.openai.embeddings.call import EmbeddingCall
 
 MAX_INPUTS = 2048
-EUCLIDEAN = 2
 MAX_NORM = 100
 """Largest p of a norm. Further ones differ from the largest number by less than single precision shows."""
 
@@ -63,25 +60,8 @@ class NativeEmbeddingCall:
     """Texts and token ids to embed."""
     native: bool
     """True for an answer in llama-server's shape whatever the path is."""
-    dimensions: int | None
-    """Size of the vectors; None for that of the model."""
-    encoding: Literal["float", "base64"]
-    """Encoding of the vectors."""
-    norm: int
-    """The p of the norm by which they have the length 1; 0 scales them to 16-bit integers."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NormalizedEmbeddingCall(EmbeddingCall):
-    """An embedding request whose vectors are scaled by a norm."""
-
-    norm: int
-    """As in `NativeEmbeddingCall`."""
-
-    @override
-    def cut(self, vector: bytes) -> bytes:
-        cut = EmbeddingCall.cut(self, vector)
-        return cut if self.norm == EUCLIDEAN else rescale(cut, self.norm)
+    shape: VectorShape
+    """Shape of the vectors."""
 
 
 def prepare_native_embedding(body: NativeEmbeddingBody) -> NativeEmbeddingCall:
@@ -90,7 +70,5 @@ def prepare_native_embedding(body: NativeEmbeddingBody) -> NativeEmbeddingCall:
         model=body.model,
         inputs=mixed(body.input or body.content or ()),
         native=bool(body.content),
-        dimensions=body.dimensions,
-        encoding=body.encoding_format,
-        norm=body.embd_normalize,
+        shape=VectorShape(dimensions=body.dimensions, norm=body.embd_normalize, encoding=body.encoding_format),
     )

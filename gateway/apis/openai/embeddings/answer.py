@@ -8,7 +8,7 @@ from pydantic import Field
 from engine import EmbeddingResult
 from gateway.apis.answers.pieces import HOLE, array, filled
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.openai.embeddings.call import EmbeddingCall
+from gateway.apis.answers.vectors import VectorShape
 
 
 class Embedding(JsonObject):
@@ -35,7 +35,7 @@ class Embeddings(JsonObject):
     usage: EmbeddingUsage
 
 
-def embeddings(model: str, asked: EmbeddingCall, result: EmbeddingResult) -> Iterator[bytes]:
+def embeddings(model: str, shape: VectorShape, result: EmbeddingResult) -> Iterator[bytes]:
     """Return the JSON of the whole answer in pieces, one for each vector, because there may be thousands."""
     tokens = sum(result.tokens)
     whole: Embeddings = {
@@ -44,7 +44,7 @@ def embeddings(model: str, asked: EmbeddingCall, result: EmbeddingResult) -> Ite
         "model": model,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
-    return filled(whole, array((_embedding(at, asked.encode(vector)) for at, vector in enumerate(result.vectors)), 1))
+    return filled(whole, array((_embedding(at, shape.encode(vector)) for at, vector in enumerate(result.vectors)), 1))
 
 
 def _embedding(index: int, vector: list[float] | str) -> Embedding:

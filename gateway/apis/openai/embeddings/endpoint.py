@@ -1,7 +1,6 @@
 """Endpoint of OpenAI's embeddings: `/v1/embeddings`."""
 
 from gateway.apis.answers.reply import JsonReply
-from gateway.apis.answers.vectors import check_dimensions
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.openai.embeddings.answer import Embeddings, embeddings
 from gateway.apis.openai.embeddings.call import EmbeddingCall, prepare_embedding
@@ -20,9 +19,9 @@ class EmbeddingsEndpoints:
         """Return one embedding per input, in order."""
         asked = call.prepared
         served = await self._models.resolve(call.caller, asked.model, Task.EMBED)
-        check_dimensions(asked.dimensions, served.loaded.embedding_size)
+        asked.shape.check(served.loaded.embedding_size)
         result = await served.embed(call.caller, asked.request.replaced(id=call.caller.request_id))
-        return await JsonReply.in_pieces(embeddings(served.name, asked, result))
+        return await JsonReply.in_pieces(embeddings(served.name, asked.shape, result))
 
 
 def embeddings_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

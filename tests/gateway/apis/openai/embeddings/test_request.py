@@ -71,15 +71,15 @@ def test_an_invalid_field_is_named(fields: dict[str, Any]) -> None:
 
 
 def test_a_vector_is_encoded_as_numbers_or_base64() -> None:
-    assert call().encode(VECTOR) == list(struct.unpack("<4f", VECTOR))
-    encoded = call(encoding_format="base64").encode(VECTOR)
+    assert call().shape.encode(VECTOR) == list(struct.unpack("<4f", VECTOR))
+    encoded = call(encoding_format="base64").shape.encode(VECTOR)
     assert isinstance(encoded, str)
     assert base64.b64decode(encoded) == VECTOR
 
 
 def test_a_shortened_vector_is_normalised_again() -> None:
-    assert call(dimensions=1).encode(VECTOR) == [1.0]
-    assert call(dimensions=4).encode(VECTOR) == pytest.approx([0.6, 0.0, 0.0, -0.8])
+    assert call(dimensions=1).shape.encode(VECTOR) == [1.0]
+    assert call(dimensions=4).shape.encode(VECTOR) == pytest.approx([0.6, 0.0, 0.0, -0.8])
 
 
 def test_a_shortened_zero_vector_is_unchanged() -> None:
