@@ -1,6 +1,5 @@
 """Encoders of `/completion`: whole texts, and the events of a stream."""
 
-import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -11,6 +10,7 @@ from engine import Finished, FinishReason, Text, TokenDetail
 from gateway.apis.answers.pieces import HOLE, array_of_pieces, filled
 from gateway.apis.answers.shapes import PromptProgress
 from gateway.apis.answers.timings import RunningTimings, timings
+from gateway.apis.answers.token_texts import TokenTexts
 from gateway.apis.llama_server.completion.answer import NativeAnswer, NativeCompletion, NativePart, StopType
 from gateway.apis.llama_server.completion.call import NativeOptions
 from gateway.apis.llama_server.completion.probabilities import probabilities, probabilities_in_pieces
@@ -131,8 +131,8 @@ class _Choice:
         self._head = head
         self._index = index
         self._prompt_tokens = prompt_tokens
-        self._predicted = 0
         self._text: list[str] = []
+        self._token_texts = TokenTexts()
         self._running = RunningTimings()
 
     def parts(self, event: Text | Finished) -> Iterator[NativePart | NativeAnswer]:
@@ -142,10 +142,10 @@ class _Choice:
             yield from self._progress(progress)
             return
         self._text.append(event.text)
-        for text, details in _by_token(event.text, event.details):
-            self._predicted += len(details)
-            self._running.add(len(details))
-            yield self._part(text, details, event.decode_seconds)
+        for text, token in self._token_texts.split(event.text, event.details):
+            if text or token:
+                self._running.add(1 if token else 0)
+                yield self._part(text, token, event.decode_seconds)
         if isinstance(event, Finished):
             whole = completion(self._head, self._prompt_tokens, event, "".join(self._text))
             whole["content"] = ""
@@ -153,33 +153,22 @@ class _Choice:
 
     def _progress(self, progress: PromptProgress) -> Iterator[NativePart]:
         if self._head.options.return_progress:
-            part = self._part("", (), 0.0)
+            part = self._part("", None, 0.0)
             part["prompt_progress"] = progress
             yield part
 
-    def _part(self, text: str, details: Sequence[TokenDetail], decode_seconds: float) -> NativePart:
+    def _part(self, text: str, token: TokenDetail | None, decode_seconds: float) -> NativePart:
         part: NativePart = {
             "index": self._index,
             "content": text,
-            "tokens": [detail.id for detail in details],
+            "tokens": [token.id] if token else [],
             "stop": False,
             "id_slot": -1,
-            "tokens_predicted": self._predicted,
+            "tokens_predicted": self._running.predicted,
             "tokens_evaluated": self._prompt_tokens,
         }
         if self._head.options.timings_per_token:
             part["timings"] = self._running.timings(decode_seconds)
-        if details and self._head.has_probs:
-            part[_PROBABILITIES] = [probabilities(one, sampled=self._head.sampled) for one in details]
+        if token and self._head.has_probs:
+            part[_PROBABILITIES] = [probabilities(token, sampled=self._head.sampled)]
         return part
-
-
-def _by_token(text: str, details: Sequence[TokenDetail]) -> Iterator[tuple[str, Sequence[TokenDetail]]]:
-    """Yield the text of each token with the token. A character of several tokens comes with the last one of them."""
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    for at, detail in enumerate(details[:-1]):
-        length = len(decoder.decode(detail.piece))
-        yield text[:length], details[at : at + 1]
-        text = text[length:]
-    if text or details:
-        yield text, details[-1:]

@@ -1,11 +1,11 @@
 """Mapping of parsed deltas to their tokens. A parser does not report the position of a delta in the text."""
 
-import codecs
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, islice
 
 from engine import TokenDetail
+from gateway.apis.answers.token_texts import TokenTexts
 from gateway.chat.deltas import CallBegan, ContentDelta, Delta, FormatParser, ReasoningDelta
 
 SLICE = 64
@@ -30,7 +30,7 @@ class TokenReader:
 
     def __init__(self, parser: FormatParser) -> None:
         self._parser = parser
-        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._texts = TokenTexts()
         self._pending: list[tuple[str, TokenDetail | None]] = []
         """Text without a delta yet, by token. None replaces a token that began in an earlier delta."""
 
@@ -42,7 +42,7 @@ class TokenReader:
     def feed(self, text: str, tokens: Sequence[TokenDetail]) -> list[TracedDelta]:
         """Add the next text and its tokens. Return the deltas that are complete now."""
         found: list[TracedDelta] = []
-        for part, token in self._split(text, tokens):
+        for part, token in self._texts.split(text, tokens):
             self._pending.append((part, token))
             found += map(self._traced, self._parser.feed(part))
         return list(_joined(found))
@@ -50,17 +50,6 @@ class TokenReader:
     def finish(self) -> list[TracedDelta]:
         """Return the deltas that were held back. Must be called once, after the end of the text."""
         return [self._traced(delta) for delta in self._parser.finish()]
-
-    def _split(self, text: str, tokens: Sequence[TokenDetail]) -> Iterator[tuple[str, TokenDetail | None]]:
-        """Split the text by token. The last piece lacks text after a stop string. Text without a token is one piece."""
-        at = 0
-        for token in tokens[:-1]:
-            end = at + len(self._decoder.decode(token.piece))
-            yield text[at:end], token
-            at = end
-        if tokens:
-            self._decoder.decode(tokens[-1].piece)
-        yield text[at:], tokens[-1] if tokens else None
 
     def _traced(self, delta: Delta) -> TracedDelta:
         if not isinstance(delta, ContentDelta | ReasoningDelta):
@@ -111,11 +100,6 @@ def in_slices(text: str, tokens: Sequence[TokenDetail]) -> Iterator[tuple[str, S
     if not tokens:
         yield from ((text[at : at + CHARACTERS], ()) for at in range(0, len(text) or 1, CHARACTERS))
         return
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    at, first = 0, 0
-    while len(tokens) - first > SLICE:
-        part = tokens[first : first + SLICE]
-        end = at + sum(len(decoder.decode(token.piece)) for token in part)
-        yield text[at:end], part
-        at, first = end, first + SLICE
-    yield text[at:], tokens[first:]
+    texts = (part for part, _ in TokenTexts().split(text, tokens))
+    for first in range(0, len(tokens), SLICE):
+        yield "".join(islice(texts, SLICE)), tokens[first : first + SLICE]

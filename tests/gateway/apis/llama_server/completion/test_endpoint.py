@@ -268,9 +268,10 @@ async def test_a_stream_reports_progress_and_times_on_request() -> None:
     assert len(third["completion_probabilities"]) == 1
 
 
-async def test_a_character_of_several_tokens_comes_with_the_last() -> None:
-    pieces = (TokenDetail(1, b"a"), TokenDetail(2, b"\xc3"), TokenDetail(3, b"\xa9"))
+@pytest.mark.parametrize("pieces", [(b"a", b"\xe2\x82", b"\xac"), (b"a\xe2", b"\x82", b"\xac")])
+async def test_a_character_of_several_tokens_comes_with_the_last(pieces: tuple[bytes, ...]) -> None:
+    first, *others = (TokenDetail(at, piece) for at, piece in enumerate(pieces))
     end = Finished(0, "", FinishReason.STOP, 3, 0)
-    engine = FakeEngine(lambda one: one.put(Text(0, "a\u00e9", pieces), end))
+    engine = FakeEngine(lambda one: one.put(Text(0, "a", (first,)), Text(0, "\u20ac", tuple(others)), end))
     *parts, _ = events_of(await post(app_of(engine), PATH, {"prompt": "a", "stream": True}))
-    assert [(part["content"], part["tokens"]) for part in parts] == [("a", [1]), ("", [2]), ("\u00e9", [3])]
+    assert [(part["content"], part["tokens"]) for part in parts] == [("a", [0]), ("", [1]), ("\u20ac", [2])]
