@@ -9,8 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, get_type_hints
 from pydantic import BaseModel
 from starlette.requests import Request
 
-from gateway.apis.answers.reply import JsonReply
-from gateway.apis.answers.text_reply import TextReply
+from gateway.apis.answers.reply import JsonReply, TextReply
 from gateway.middleware.caller import Caller
 from gateway.middleware.conventions import Conventions, Header, no_headers, unchanged
 from gateway.middleware.errors import EncodeError, Problem

@@ -1,4 +1,4 @@
-"""Response with a JSON body."""
+"""Responses with a JSON body, and with a text."""
 
 from collections.abc import Iterable, Sequence
 from http import HTTPStatus
@@ -50,6 +50,10 @@ class JsonReply(Response, Generic[AnswerT]):
         for block in self.blocks[:-1]:
             await send({"type": "http.response.body", "body": block, "more_body": True})
         await send({"type": "http.response.body", "body": self.blocks[-1]})
+
+
+class TextReply(Response):
+    """A response with a text body of one of the media types of its endpoint."""
 
 
 def _headers(encoded: Sequence[bytes]) -> dict[str, str]:

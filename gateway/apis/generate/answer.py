@@ -14,6 +14,7 @@ from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.shapes import Count, Error, JsonObject, LegacyLogprobs, Time, Timings
 from gateway.apis.answers.timings import timings
 from gateway.apis.generate.call import GenerateOptions
+from gateway.middleware.errors import Problem, error_object
 
 
 class Generated(JsonObject):
@@ -49,6 +50,11 @@ class GeneratedText(JsonObject):
     """The next piece of the text in a stream."""
 
     text: str
+
+
+def encode_error(problem: Problem) -> bytes:
+    """Return `{"success": false, "error": {...}}`."""
+    return orjson.dumps({"success": False, "error": error_object(problem)})
 
 
 class Envelope:

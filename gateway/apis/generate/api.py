@@ -1,9 +1,8 @@
 """The API of `/generate`."""
 
 from gateway.apis.endpoint import Api
-from gateway.apis.generate.answer import Failure
+from gateway.apis.generate.answer import Failure, encode_error
 from gateway.apis.generate.endpoint import generate_endpoints
-from gateway.apis.generate.errors import encode_error
 from gateway.serving.models import Models
 
 

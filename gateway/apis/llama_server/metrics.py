@@ -2,7 +2,7 @@
 
 import time
 
-from gateway.apis.answers.text_reply import TextReply
+from gateway.apis.answers.reply import TextReply
 from gateway.apis.endpoint import AnyEndpoint, BodilessEndpoint, Call
 from gateway.apis.llama_server.options import NOT_ALLOWED, refused
 from gateway.metrics.exposition import Exposition

@@ -5,9 +5,8 @@ from http import HTTPStatus
 from pydantic import Field
 
 from engine import RequestError
-from gateway.apis.answers.reply import JsonReply
+from gateway.apis.answers.reply import JsonReply, TextReply
 from gateway.apis.answers.shapes import Count, JsonObject, Timestamp
-from gateway.apis.answers.text_reply import TextReply
 from gateway.apis.endpoint import NOT_FOUND, AnyEndpoint, BodilessEndpoint, Call, Described, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.whole_numbers import whole_number

@@ -9,9 +9,8 @@ from pydantic import Field
 
 from engine.gguf.header import read_header
 from engine.gguf.split_file import bytes_of
-from gateway.apis.answers.reply import JsonReply
+from gateway.apis.answers.reply import JsonReply, TextReply
 from gateway.apis.answers.shapes import JsonObject
-from gateway.apis.answers.text_reply import TextReply
 from gateway.apis.endpoint import NOT_FOUND, AnyEndpoint, BodilessEndpoint, Call, Endpoint
 from gateway.apis.fields.base import Fields
 from gateway.apis.ollama.description import ListedModel, RunningModel, ShownModel, listed, running, shown

@@ -9,9 +9,8 @@ import orjson
 from pydantic import ConfigDict, Field
 
 from engine import RequestError
-from gateway.apis.answers.reply import JsonReply
+from gateway.apis.answers.reply import JsonReply, TextReply
 from gateway.apis.answers.shapes import Count, JsonObject
-from gateway.apis.answers.text_reply import TextReply
 from gateway.apis.endpoint import NOT_FOUND, QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.fields.base import Fields, given
 from gateway.apis.fields.nested import refusal

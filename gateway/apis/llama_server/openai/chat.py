@@ -14,7 +14,7 @@ from gateway.apis.llama_server.completion.answer import NativeCompletion
 from gateway.apis.llama_server.completion.call import NativeOptions
 from gateway.apis.llama_server.completion.completion import NativeHead, completion
 from gateway.apis.llama_server.generation_settings import generation_settings
-from gateway.apis.llama_server.openai.limits import LimitFields
+from gateway.apis.llama_server.openai.completions import LimitFields
 from gateway.apis.llama_server.tokens import PromptReader
 from gateway.apis.openai.chat.answer import ChatCompletion
 from gateway.apis.openai.chat.call import ChatCall, prepare_chat

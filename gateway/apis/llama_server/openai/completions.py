@@ -6,10 +6,16 @@ from pydantic import Field
 from typing_extensions import override
 
 from engine import GenerationRequest
+from gateway.apis.fields.base import Fields
 from gateway.apis.fields.sampling import MAX_INT, cut_at_the_end
-from gateway.apis.llama_server.openai.limits import LimitFields
 from gateway.apis.openai.completions.call import CompletionCall, prepare_completion
 from gateway.apis.openai.completions.request import CompletionBody
+
+
+class LimitFields(Fields):
+    """llama-server's field for the length of an answer."""
+
+    n_predict: int | None = Field(None, ge=-1, le=MAX_INT, description="The same as `max_tokens`. -1: no limit.")
 
 
 class LlamaCompletionBody(CompletionBody, LimitFields):

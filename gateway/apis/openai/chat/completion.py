@@ -10,8 +10,7 @@ from gateway.apis.answers.prompt_ids import PromptIds
 from gateway.apis.answers.timings import timings
 from gateway.apis.openai.chat.answer import ChatChoice, ChatCompletion, ChatHead, ChatMessage
 from gateway.apis.openai.chat.call import ChatOptions
-from gateway.apis.openai.chat.logprobs import chat_logprobs
-from gateway.apis.openai.chat.message import finish_reason, read_message
+from gateway.apis.openai.chat.message import chat_logprobs, finish_reason, read_message
 from gateway.apis.openai.usage import usage
 from gateway.chat.conversation import ChatPrompt
 from gateway.serving.generations import GenerationResult

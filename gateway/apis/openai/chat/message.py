@@ -1,12 +1,23 @@
-"""The assistant's message in a whole answer."""
+"""Parts of a chat completion that whole answers and streams share, and the message of a whole answer."""
 
+from collections.abc import Iterable, Iterator
 from uuid import uuid4
 
-from engine import Finished, FinishReason
+from engine import Finished, FinishReason, TokenDetail
 from gateway.apis.answers.deltas import read_deltas
-from gateway.apis.openai.chat.answer import ChatFinishReason, ChatMessage, CustomToolCallAnswer, ToolCallAnswer
+from gateway.apis.answers.pieces import HOLE, filled
+from gateway.apis.answers.token_logprobs import token_logprobs_in_pieces
+from gateway.apis.openai.chat.answer import (
+    ChatFinishReason,
+    ChatLogprobs,
+    ChatMessage,
+    CustomToolCallAnswer,
+    ToolCallAnswer,
+)
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
+
+_LOGPROBS: ChatLogprobs = {"content": HOLE, "refusal": None}
 
 
 def new_call_id() -> str:
@@ -22,6 +33,11 @@ def finish_reason(end: Finished, *, called: bool, deprecated: bool) -> ChatFinis
     if end.reason is FinishReason.LENGTH or not called:
         return end.reason
     return "function_call" if deprecated else "tool_calls"
+
+
+def chat_logprobs(details: Iterable[TokenDetail]) -> Iterator[bytes]:
+    """Yield the JSON of the `logprobs` of a choice, or of one chunk of it, in pieces."""
+    return filled(_LOGPROBS, token_logprobs_in_pieces(details))
 
 
 async def read_message(prompt: ChatPrompt, text: str, *, deprecated: bool) -> tuple[ChatMessage, bool]:

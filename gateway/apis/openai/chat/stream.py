@@ -19,8 +19,7 @@ from gateway.apis.openai.chat.answer import (
     FunctionDelta,
 )
 from gateway.apis.openai.chat.call import ChatOptions
-from gateway.apis.openai.chat.logprobs import chat_logprobs
-from gateway.apis.openai.chat.message import finish_reason, new_call_id
+from gateway.apis.openai.chat.message import chat_logprobs, finish_reason, new_call_id
 from gateway.apis.openai.reports import ChunkFrame
 from gateway.chat.conversation import ChatPrompt
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, ReasoningDelta

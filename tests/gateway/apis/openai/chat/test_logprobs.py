@@ -7,7 +7,7 @@ import orjson
 
 from engine import Alternative, TokenDetail
 from gateway.apis.answers.token_logprobs import MIN_LOGPROB
-from gateway.apis.openai.chat.logprobs import chat_logprobs
+from gateway.apis.openai.chat.message import chat_logprobs
 
 
 def encoded(details: Sequence[TokenDetail]) -> dict[str, Any]:
