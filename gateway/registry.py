@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from engine import Engine
 from gateway.chat.reasoning import ReasoningDefaults
-from gateway.chat.rendering import TemplateDefaults
+from gateway.chat.template_key import TemplateDefaults
 from gateway.limits.limiter import Limiter
 from gateway.preparation.preparer import Preparer
 from gateway.serving.adapters import Adapter

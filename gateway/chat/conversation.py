@@ -1,6 +1,6 @@
 """Render a conversation as a prompt, with the grammar and the parser for the text that the model generates."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -12,13 +12,12 @@ from gateway.chat.formats.lark import embedded
 from gateway.chat.formats.signature import signature
 from gateway.chat.masking import Change, Mask, Survey, change_message, change_tool, change_value
 from gateway.chat.parsing import ParserKey
-from gateway.chat.reasoning import NO_LIMIT, ReasoningDefaults, opened_reasoning, reasoning_to_continue
+from gateway.chat.reasoning import opened_reasoning, reasoning_to_continue
 from gateway.chat.template import ChatTemplate, to_json
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
+from gateway.chat.template_key import TemplateKey
 from gateway.chat.template_variables import with_other_names
 from gateway.chat.tools import Tool, ToolChoice
-
-_NO_TOKENS: Mapping[str, int] = {}
 
 _CUT = "\ue000 the text goes on here \ue000"
 """Marks the end of the message to continue. It has private-use characters, which no template looks for."""
@@ -94,42 +93,12 @@ class ChatPrompt:
 class ChatModel:
     """Chat templates and output formats of one model. Safe to use from several threads."""
 
-    def __init__(  # noqa: PLR0913 - what the prompts of a model depend on
-        self,
-        source: str,
-        tool_source: str | None = None,
-        *,
-        bos: str = "",
-        eos: str = "",
-        special_tokens: Mapping[str, int] = _NO_TOKENS,
-        control_names: Collection[str] = (),
-        parse_special: bool = False,
-        reasoning: ReasoningDefaults = NO_LIMIT,
-        variables: Callable[[], Mapping[str, Any]] = dict,
-    ) -> None:
-        """Compile the model's chat templates.
-
-        Args:
-            source: the template's Jinja source.
-            tool_source: source of the template for conversations with tools; unset if it is the same.
-            bos: text of the model's token for the beginning of a sequence.
-            eos: text of the model's token for the end of a sequence.
-            special_tokens: ids of the model's special tokens by their names.
-            control_names: names that are plain in the client's texts.
-            parse_special: the default of `Conversation.parse_special`.
-            reasoning: the limit for conversations without one.
-            variables: returns the variables of the templates that conversations may replace.
-
-        Raises:
-            RequestError: if a template cannot be compiled.
-        """
-        compiled = partial(
-            _TemplateFormat, bos=bos, eos=eos, special_tokens=special_tokens, reasoning=reasoning, variables=variables
-        )
-        self._plain = compiled(source)
-        self._with_tools = compiled(tool_source) if tool_source else self._plain
-        self._names = ControlNames(control_names)
-        self._parse_special = parse_special
+    def __init__(self, template: TemplateKey) -> None:
+        """Compile the model's chat templates. Raises `RequestError` if one cannot be compiled."""
+        self._plain = _TemplateFormat(template.source, template)
+        self._with_tools = _TemplateFormat(template.tool_source, template) if template.tool_source else self._plain
+        self._names = ControlNames(template.control_names)
+        self._parse_special = template.defaults.parse_special
 
     def prompt(self, conversation: Conversation) -> ChatPrompt:
         """Return the prompt of a conversation. Takes as long as the template does.
@@ -162,26 +131,16 @@ def _shown(conversation: Conversation) -> Conversation:
 class _TemplateFormat:
     """A chat template, its capabilities, and the output format that it asks the model for."""
 
-    def __init__(
-        self,
-        source: str,
-        *,
-        bos: str,
-        eos: str,
-        special_tokens: Mapping[str, int],
-        reasoning: ReasoningDefaults,
-        variables: Callable[[], Mapping[str, Any]],
-    ) -> None:
-        self._variables = variables
-        self._limit = reasoning
+    def __init__(self, source: str, template: TemplateKey) -> None:
+        self._defaults = template.defaults
         try:
-            self._template = ChatTemplate(source, bos=bos, eos=eos)
+            self._template = ChatTemplate(source, bos=template.bos, eos=template.eos)
         except ValueError as error:
             message = f"The model's chat template cannot be used: {error}. Give another with --chat-template FILE."
             raise RequestError(message, code="chat_template_invalid", param="messages") from error
         self._capabilities = detect_capabilities(source, self._template.render)
         self._key = recognize(source)
-        self._format = create(self._key, special_tokens)
+        self._format = create(self._key, dict(template.special_tokens))
 
     def prompt(self, conversation: Conversation, names: ControlNames) -> ChatPrompt:
         """Return the prompt of a conversation, as `ChatModel.prompt` does.
@@ -207,7 +166,7 @@ class _TemplateFormat:
                 custom=tuple(tool.name for tool in tools if tool.custom),
                 inline=conversation.reasoning_inline,
             ),
-            self._limit.reasoning(
+            self._defaults.reasoning.reasoning(
                 self._format,
                 conversation.reasoning_budget,
                 conversation.reasoning_message,
@@ -264,7 +223,7 @@ class _TemplateFormat:
         return self._template.render(
             {
                 "functions": to_json(described, indent=2) if described else "",  # Firefunction's name for them
-                **with_other_names({**self._variables(), **conversation.template_kwargs}),
+                **with_other_names({**self._defaults.current_variables(), **conversation.template_kwargs}),
                 "messages": self._capabilities.adapt(shown),
                 "tools": described,
                 "add_generation_prompt": opened,

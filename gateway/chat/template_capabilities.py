@@ -9,8 +9,7 @@ from typing import Any, TypeAlias
 import orjson
 
 from engine import RequestError
-from gateway.chat.call_ids import with_counted_ids
-from gateway.chat.tool_responses import with_tool_responses
+from gateway.chat.call_shapes import with_counted_ids, with_tool_responses
 from gateway.chat.tools import Tool
 
 TemplateMessage: TypeAlias = dict[str, Any]

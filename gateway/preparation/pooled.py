@@ -11,7 +11,7 @@ from typing_extensions import override
 from engine import Busy, RequestError
 from gateway.apis.endpoint import AnyEndpoint, prepared_type
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.rendering import TemplateKey
+from gateway.chat.template_key import TemplateKey
 from gateway.middleware.caller import Caller
 from gateway.middleware.patience import Clock
 from gateway.preparation.codec import decode, encode

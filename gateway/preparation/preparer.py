@@ -7,7 +7,8 @@ from typing_extensions import override
 
 from gateway.apis.endpoint import AnyEndpoint
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.rendering import TemplateKey, compiled, render
+from gateway.chat.rendering import compiled, render
+from gateway.chat.template_key import TemplateKey
 from gateway.middleware.caller import Caller
 from gateway.preparation.stages import prepare
 from gateway.preparation.unknown_fields import UnknownFields

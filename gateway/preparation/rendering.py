@@ -2,8 +2,9 @@
 
 from functools import cache
 
-from gateway.chat.rendering import TemplateKey, compiled
+from gateway.chat.rendering import compiled
 from gateway.chat.rendering import render as rendered
+from gateway.chat.template_key import TemplateKey
 from gateway.preparation.codec import decode, encode
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from engine import Engine, EngineError, ModelInfo, RequestError
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.rendering import NO_DEFAULTS, TemplateDefaults, TemplateKey, template_key
+from gateway.chat.template_key import NO_DEFAULTS, TemplateDefaults, TemplateKey, template_key
 from gateway.middleware.caller import Caller
 from gateway.preparation.preparer import Preparer
 from gateway.serving.field_names import naming

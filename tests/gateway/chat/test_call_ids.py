@@ -4,6 +4,7 @@ from typing import Any
 
 from engine import text_of
 from gateway.chat.conversation import ChatModel, Conversation
+from gateway.chat.template_key import TemplateKey
 
 TEMPLATE = """
 {%- for message in messages %}
@@ -28,7 +29,12 @@ def _answered(id_: str) -> dict[str, Any]:
 
 def _ids(*messages: dict[str, Any]) -> list[str]:
     conversation = Conversation(messages=({"role": "user", "content": "Hello"}, *messages))
-    words = text_of(ChatModel(TEMPLATE).prompt(conversation).text).replace("<|", " <| ").replace("|>", " |> ").split()
+    words = (
+        text_of(ChatModel(TemplateKey(TEMPLATE)).prompt(conversation).text)
+        .replace("<|", " <| ")
+        .replace("|>", " |> ")
+        .split()
+    )
     return [word for word in words if word.startswith(("functions", "call"))]
 
 

@@ -10,8 +10,9 @@ from engine import Grammar, GrammarKind, ModelInfo, RequestError, text_of
 from gateway.chat.conversation import ChatPrompt, Conversation
 from gateway.chat.custom_inputs import custom_tool
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
-from gateway.chat.rendering import encode_conversation, render, template_key
+from gateway.chat.rendering import encode_conversation, render
 from gateway.chat.template_capabilities import TemplateMessage
+from gateway.chat.template_key import template_key
 from gateway.chat.tools import Named, Tool
 from gateway.preparation.codec import decode, encode
 from tests.gateway.chat import templates

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from engine import PromptText, RequestError, TextPrompt, text_of
 from gateway.chat.control_names import ControlNames
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
-from gateway.chat.rendering import TemplateDefaults, encode_conversation, render, template_key
+from gateway.chat.rendering import encode_conversation, render
 from gateway.chat.template_capabilities import TemplateMessage  # noqa: TC001 (read by mypy only)
+from gateway.chat.template_key import TemplateDefaults, TemplateKey, template_key
 from gateway.chat.tools import Tool
 from gateway.preparation.codec import decode, encode
 from tests.gateway.chat import templates
@@ -68,7 +69,7 @@ TEXTS = st.lists(
 
 
 def prompt_of(source: str, conversation: Conversation, names: tuple[str, ...] = NAMES) -> TextPrompt:
-    prompt = ChatModel(source, control_names=names).prompt(conversation)
+    prompt = ChatModel(TemplateKey(source, control_names=names)).prompt(conversation)
     assert decode(encode(prompt), ChatPrompt) == prompt
     return prompt.text
 
@@ -192,7 +193,8 @@ def test_a_continued_message_is_plain() -> None:
 
 @pytest.mark.parametrize(("tool_choice", "text"), [("auto", "add"), ("none", "")])
 def test_tools_are_shown_or_hidden_as_without_masks(tool_choice: Any, text: str) -> None:
-    model = ChatModel("{{ tools[0].function.name if tools }}{{ messages[0].content }}", control_names=("<|a|>",))
+    source = "{{ tools[0].function.name if tools }}{{ messages[0].content }}"
+    model = ChatModel(TemplateKey(source, control_names=("<|a|>",)))
     message = {"role": "user", "content": "<|a|>"}
     prompt = model.prompt(Conversation(messages=(message,), tools=(Tool("add"),), tool_choice=tool_choice))
     assert prompt.text == PromptText(f"{text}<|a|>", ((0, len(text) + 5),))

@@ -4,12 +4,13 @@ import pytest
 
 from gateway.chat.conversation import ChatModel, ChatPrompt, Conversation
 from gateway.chat.reasoning import ReasoningDefaults
+from gateway.chat.template_key import TemplateDefaults, TemplateKey
 
 
 def prompt_of(template: str, budget: int | None, *, control: bool = False) -> ChatPrompt:
     messages = ({"role": "user", "content": "Hi"},)
     conversation = Conversation(messages=messages, reasoning_budget=budget, reasoning_control=control)
-    return ChatModel(template).prompt(conversation)
+    return ChatModel(TemplateKey(template)).prompt(conversation)
 
 
 @pytest.mark.parametrize("opened", [False, True])
@@ -49,7 +50,11 @@ def test_a_request_may_override_the_limit_of_the_operator(
     defaults = ReasoningDefaults(9, "Enough.")
     messages = ({"role": "user", "content": "Hi"},)
     conversation = Conversation(messages=messages, reasoning_budget=given, reasoning_message=words)
-    reasoning = ChatModel("{{ messages[-1].content }}</think>", reasoning=defaults).prompt(conversation).reasoning
+    reasoning = (
+        ChatModel(TemplateKey("{{ messages[-1].content }}</think>", defaults=TemplateDefaults(reasoning=defaults)))
+        .prompt(conversation)
+        .reasoning
+    )
     assert reasoning is not None
     assert (reasoning.budget, reasoning.message) == (limit, message)
 

@@ -8,7 +8,8 @@ import pytest
 
 from engine import text_of
 from gateway.chat.conversation import Conversation
-from gateway.chat.rendering import TemplateDefaults, encode_conversation, render, template_key
+from gateway.chat.rendering import encode_conversation, render
+from gateway.chat.template_key import TemplateDefaults, template_key
 from gateway.chat.tools import Tool
 from tests.gateway.fake_engine import MODEL
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from engine import text_of
 from gateway.chat.conversation import ChatModel, Conversation
+from gateway.chat.template_key import TemplateKey
 
 TEMPLATE = """
 {%- for message in messages %}{{ message.role }}:
@@ -27,7 +28,7 @@ def _result(id_: str, content: str) -> dict[str, Any]:
 
 
 def _text(*messages: dict[str, Any]) -> str:
-    return text_of(ChatModel(TEMPLATE).prompt(Conversation(messages=messages)).text)
+    return text_of(ChatModel(TemplateKey(TEMPLATE)).prompt(Conversation(messages=messages)).text)
 
 
 def test_results_and_the_answer_to_them_are_in_the_message_of_their_calls() -> None:

@@ -8,8 +8,9 @@ import pytest
 
 from engine import PromptText
 from gateway.chat.conversation import Conversation
-from gateway.chat.rendering import encode_conversation, render, template_key
+from gateway.chat.rendering import encode_conversation, render
 from gateway.chat.template_capabilities import TemplateMessage
+from gateway.chat.template_key import template_key
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL
 

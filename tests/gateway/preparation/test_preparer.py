@@ -13,7 +13,8 @@ from engine import Busy, RequestError
 from gateway.apis.endpoint import AnyEndpoint, has_body, prepared_type
 from gateway.apis.openai.completions.call import CompletionCall
 from gateway.chat.conversation import Conversation
-from gateway.chat.rendering import encode_conversation, render, template_key
+from gateway.chat.rendering import encode_conversation, render
+from gateway.chat.template_key import template_key
 from gateway.middleware.caller import Caller
 from gateway.preparation import jobs, pooled
 from gateway.preparation.codec import decode, encode

@@ -7,7 +7,8 @@ import pytest
 from typing_extensions import override
 
 from gateway.chat.conversation import ChatPrompt, Conversation
-from gateway.chat.rendering import TemplateKey, encode_conversation
+from gateway.chat.rendering import encode_conversation
+from gateway.chat.template_key import TemplateKey
 from gateway.middleware.caller import Caller
 from gateway.preparation.preparer import InlinePreparer
 from gateway.serving.prompts import ChatPrompts

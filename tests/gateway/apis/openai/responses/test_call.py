@@ -17,7 +17,8 @@ from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.apis.openai.responses.stream import ResponseEvents
 from gateway.apis.openai.responses.tokens import SLICE
 from gateway.chat.conversation import ChatPrompt
-from gateway.chat.rendering import TemplateKey, append_items, render
+from gateway.chat.rendering import append_items, render
+from gateway.chat.template_key import TemplateKey
 from gateway.preparation import codec
 from tests.gateway.apis.openai.responses.asking import TEMPLATE, TOOL, details_of
 
