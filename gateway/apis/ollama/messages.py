@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
 import orjson
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from gateway.apis.fields.json_types import array_of
 from gateway.apis.fields.nested import Nested, read_nested
@@ -14,6 +14,16 @@ from gateway.chat.template_capabilities import TemplateMessage, template_call
 from gateway.chat.tools import Tool
 
 _IN_ORDER = "Has no effect: calls are in order."
+
+
+def _refuse_images(images: list[Any]) -> list[Any]:
+    if images:
+        raise ValueError("are not supported: this server's models take text only")
+    return images
+
+
+NoImages: TypeAlias = Annotated[list[Any], AfterValidator(_refuse_images), Field(json_schema_extra={"maxItems": 0})]
+"""The field `images`, which must be empty."""
 
 
 class OllamaFunctionCall(Nested):
@@ -42,12 +52,7 @@ class OllamaMessage(Nested):
     tool_calls: list[OllamaCall] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)
     tool_name: str | None = Field(None, description="Name of the tool whose output this is.")
     tool_call_id: str | None = Field(None, description="Id of the call whose output this is.")
-    images: list[Any] = Field(default_factory=list, json_schema_extra={"maxItems": 0})
-
-    @field_validator("images")
-    @classmethod
-    def _text_only(cls, images: list[Any]) -> list[Any]:
-        return no_images(images)
+    images: NoImages = Field(default_factory=list)
 
 
 class OllamaFunction(Nested):
@@ -63,13 +68,6 @@ class OllamaTool(Nested):
 
     type: Literal["function"] = "function"
     function: OllamaFunction
-
-
-def no_images(images: list[Any]) -> list[Any]:
-    """Return an empty list. Raises `ValueError` for images."""
-    if images:
-        raise ValueError("are not supported: this server's models take text only")
-    return images
 
 
 def _read_messages(value: object) -> tuple[OllamaMessage, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from engine import GenerationRequest, Infill, Prompt
 from gateway.apis.fields.base import Fields
@@ -11,7 +11,7 @@ from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_LOGPROBS, cut_at_the_end
 from gateway.apis.fields.tools import check_tools
-from gateway.apis.ollama.messages import MessagesField, ToolsField, for_template, no_images, tools_of
+from gateway.apis.ollama.messages import MessagesField, NoImages, ToolsField, for_template, tools_of
 from gateway.apis.ollama.options import (
     Format,
     KeepAlive,
@@ -94,12 +94,7 @@ class OllamaGenerateBody(GenerationFields, RefusingFields):
     suffix: str = ""
     system: str = ""
     raw: bool = False
-    images: list[Any] = Field(default_factory=list, json_schema_extra={"maxItems": 0})
-
-    @field_validator("images")
-    @classmethod
-    def _text_only(cls, images: list[Any]) -> list[Any]:
-        return no_images(images)
+    images: NoImages = Field(default_factory=list)
 
     def text(self) -> Prompt | None:
         """Return a prompt that needs no template, or None. Raises `RequestError` for fields that exclude each other."""
