@@ -21,7 +21,7 @@ from gateway.chat.formats.signature import Signature, signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.text_arguments import ValueTags, listed_arguments, text_value
 from gateway.chat.formats.text_calls import IN_PYTHON
-from gateway.chat.formats.values import BARE_KEY, Notation
+from gateway.chat.formats.values import Notation
 from gateway.chat.tools import Tool
 
 _NAME = re.compile(r"[-.\w]*")
@@ -79,7 +79,7 @@ class Gemma(TaggedFormat):
                 return f"{rules.text(f'{name}:', quotes.opening)} {value}"
             return f"{rules.text(f'{name}:')} {json_value(schema)}"
 
-        written = listed_arguments(rules, tool, BARE_KEY, argument, ",")
+        written = listed_arguments(rules, tool, argument, ",")
         return f"{rules.text(f'call:{tool.name}{{')} {written} {rules.text('}', self._markers.call.closing)}"
 
 

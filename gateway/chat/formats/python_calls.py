@@ -46,7 +46,7 @@ def python_call(rules: Rules, tool: Tool) -> str:
     def argument(name: str, schema: Mapping[str, Any]) -> str:
         return f"{rules.text(f'{name}=')} {json_value(schema) if grammar is None else json_text(grammar)}"
 
-    written = listed_arguments(rules, tool, BARE_KEY, argument, ", ")
+    written = listed_arguments(rules, tool, argument, ", ")
     return f"{rules.text(f'{tool.name}(')} {written} {rules.text(')')}"
 
 

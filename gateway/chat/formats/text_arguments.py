@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 from engine import RequestError, strict_schema
 from gateway.chat.formats.lark import Rules, either, json_value
 from gateway.chat.formats.signature import ANY_TYPE, ArgumentTypes, Shape, signature, type_of
+from gateway.chat.formats.values import BARE_KEY
 from gateway.chat.tools import Tool
 
 _TEXT_LIMITS = ("pattern", "format", "minLength", "maxLength")
@@ -57,24 +58,21 @@ def argument_schemas(tool: Tool, names: re.Pattern[str]) -> dict[str, Mapping[st
     return {name: complete({**shared, **schema}) for name, schema in properties.items()}
 
 
-def listed_arguments(
-    rules: Rules, tool: Tool, names: re.Pattern[str], argument: Callable[[str, Mapping[str, Any]], str], comma: str
-) -> str:
-    """Return the expression for the tool's arguments with commas between them.
+def listed_arguments(rules: Rules, tool: Tool, argument: Callable[[str, Mapping[str, Any]], str], comma: str) -> str:
+    """Return the expression for the tool's arguments with commas between them, and names without quotes.
 
     The required arguments come first, then any of the others, both in the order of the schema.
 
     Args:
         rules: the grammar.
         tool: the tool.
-        names: the names that the parser reads.
         argument: returns the expression for an argument of this name and schema.
         comma: the text between two arguments.
     """
     needed = frozenset(tool.parameters.get("required", ()))
     required: list[str] = []
     optional: list[str] = []
-    for name, schema in argument_schemas(tool, names).items():
+    for name, schema in argument_schemas(tool, BARE_KEY).items():
         (required if name in needed else optional).append(argument(name, schema))
     firsts, rest = [], ""
     for expression in reversed(optional):

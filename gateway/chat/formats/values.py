@@ -67,15 +67,15 @@ def read_value(source: Source, emit: Emit, notation: Notation = JSON, depth: int
         yield from _read_scalar(source, emit, notation)
 
 
-def read_string(source: Source, notation: Notation = JSON) -> Reading[str]:
-    """Read a string, and return its value.
+def read_string(source: Source) -> Reading[str]:
+    """Read a JSON string, and return its value.
 
     Raises:
         Malformed: if no string comes next.
     """
     parts: list[str] = []
-    opening = yield from source.expect(*notation.quotes)
-    yield from _read_string(source, parts.append, opening)
+    quote = yield from source.expect('"')
+    yield from _read_string(source, parts.append, quote)
     try:
         return str(orjson.loads("".join(parts)))
     except orjson.JSONDecodeError as error:  # half of a surrogate pair
