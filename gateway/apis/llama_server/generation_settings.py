@@ -20,7 +20,7 @@ dry_penalty_last_n dry_sequence_breakers mirostat mirostat_tau mirostat_eta"""
 
 
 def generation_settings(
-    request: GenerationRequest, *, end_tokens: tuple[int, ...], timings_per_token: bool = False
+    request: GenerationRequest, end_tokens: tuple[int, ...], *, timings_per_token: bool = False
 ) -> GenerationSettings:
     """Return the settings of a request, with llama-server's constants for what this server does not have.
 

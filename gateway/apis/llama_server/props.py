@@ -118,7 +118,7 @@ class PropsEndpoints:
 
 def _defaults(served: Served) -> GenerationSettings:
     request = NativeCompletionBody.model_validate({"prompt": ""}).request()
-    return generation_settings(served.generations.with_defaults(request), end_tokens=served.loaded.end_tokens)
+    return generation_settings(served.generations.with_defaults(request), served.loaded.end_tokens)
 
 
 def props_endpoints(models: Models, options: RouteOptions, *, metrics: bool) -> tuple[AnyEndpoint, ...]:

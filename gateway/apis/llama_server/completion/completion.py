@@ -6,7 +6,7 @@ from typing import Final
 
 import orjson
 
-from engine import Finished, FinishReason, Text, TokenDetail
+from engine import Finished, FinishReason, GenerationRequest, Text, TokenDetail
 from gateway.apis.answers.pieces import HOLE, array_of_pieces, filled
 from gateway.apis.answers.shapes import PromptProgress
 from gateway.apis.answers.timings import RunningTimings, timings
@@ -14,8 +14,9 @@ from gateway.apis.answers.token_texts import TokenTexts
 from gateway.apis.llama_server.completion.answer import NativeAnswer, NativeCompletion, NativePart, StopType
 from gateway.apis.llama_server.completion.call import NativeOptions
 from gateway.apis.llama_server.completion.probabilities import probabilities, probabilities_in_pieces
-from gateway.apis.llama_server.generation_settings import GenerationSettings
+from gateway.apis.llama_server.generation_settings import GenerationSettings, generation_settings
 from gateway.serving.generations import GenerationResult
+from gateway.serving.served import Served
 
 _PROBABILITIES: Final = "completion_probabilities"
 
@@ -46,6 +47,21 @@ class NativeHead:
     def has_probs(self) -> bool:
         """True for answers with probabilities."""
         return bool(self.settings["n_probs"])
+
+
+def native_head(
+    served: Served, request: GenerationRequest, options: NativeOptions, prompts: tuple[str, ...]
+) -> NativeHead:
+    """Return the fields that all answers share. The request has the operator's defaults."""
+    model, timed = served.loaded, options.timings_per_token
+    return NativeHead(
+        model=served.name,
+        context=model.context,
+        settings=generation_settings(request, model.end_tokens, timings_per_token=timed),
+        prompts=prompts,
+        n=request.n,
+        options=options,
+    )
 
 
 def native_answers(head: NativeHead, result: GenerationResult) -> Iterator[bytes]:

@@ -7,10 +7,9 @@ from gateway.apis.answers.reply import JsonReply
 from gateway.apis.endpoint import QUEUED, AnyEndpoint, Call, Endpoint
 from gateway.apis.llama_server.completion.answer import NativeAnswer, NativeAnswers, NativePart
 from gateway.apis.llama_server.completion.call import NativeCompletionCall, prepare_native_completion
-from gateway.apis.llama_server.completion.completion import NativeChunks, NativeHead, native_answers
+from gateway.apis.llama_server.completion.completion import NativeChunks, native_answers, native_head
 from gateway.apis.llama_server.completion.request import NativeCompletionBody
 from gateway.apis.llama_server.errors import LlamaServerErrorAnswer
-from gateway.apis.llama_server.generation_settings import generation_settings
 from gateway.apis.llama_server.tokens import PromptReader
 from gateway.middleware.caller import Caller
 from gateway.middleware.streams.sse import EventStream
@@ -40,17 +39,7 @@ async def answer_native(
 ) -> JsonReply[NativeAnswers] | EventStream:
     """Run the engine's request, and return one whole text, an array of several, or a stream."""
     request = served.generations.with_defaults(request)
-    model = served.loaded
-    head = NativeHead(
-        model=served.name,
-        context=model.context,
-        settings=generation_settings(
-            request, end_tokens=model.end_tokens, timings_per_token=asked.options.timings_per_token
-        ),
-        prompts=texts,
-        n=request.n,
-        options=asked.options,
-    )
+    head = native_head(served, request, asked.options, texts)
     if request.stream:
         encode = NativeChunks(head).encode
         source = served.generations.stream(caller, request, encode, asked.names, operation=Operation.TEXT_COMPLETION)

@@ -12,8 +12,7 @@ from gateway.apis.fields.nested import refusal
 from gateway.apis.fields.sampling import cut_at_the_end
 from gateway.apis.llama_server.completion.answer import NativeCompletion
 from gateway.apis.llama_server.completion.call import NativeOptions
-from gateway.apis.llama_server.completion.completion import NativeHead, completion
-from gateway.apis.llama_server.generation_settings import generation_settings
+from gateway.apis.llama_server.completion.completion import completion, native_head
 from gateway.apis.llama_server.openai.completions import LimitFields
 from gateway.apis.llama_server.tokens import PromptReader
 from gateway.apis.openai.chat.answer import ChatCompletion
@@ -88,14 +87,7 @@ class LlamaChatEndpoints(ChatEndpoints):
     ) -> Mapping[str, object]:
         texts = [prompt for prompt in request.prompts if isinstance(prompt, str | PromptText)]
         (pieces,) = (await PromptReader(served, caller, "messages").texts(texts, begin=True)).pieces
-        model = served.loaded
-        head = NativeHead(
-            model=served.name,
-            context=model.context,
-            settings=generation_settings(served.generations.with_defaults(request), end_tokens=model.end_tokens),
-            prompts=(b"".join(pieces).decode(errors="replace"),),
-            n=request.n,
-            options=_PLAIN,
-        )
+        text = b"".join(pieces).decode(errors="replace")
+        head = native_head(served, served.generations.with_defaults(request), _PLAIN, (text,))
         first = answer.outcomes[0]
         return {"__verbose": completion(head, answer.prompt_tokens[0], first, first.text)}
