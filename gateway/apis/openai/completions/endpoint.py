@@ -1,6 +1,5 @@
 """Endpoint of OpenAI's completions: `/v1/completions`."""
 
-from engine import GenerationRequest, Infill, RequestError
 from gateway.apis.answers.prompt_ids import prompt_ids
 from gateway.apis.answers.reply import JsonReply
 from gateway.apis.answers.shapes import ErrorAnswer
@@ -13,7 +12,6 @@ from gateway.apis.openai.completions.stream import CompletionChunks
 from gateway.middleware.streams.sse import EventStream
 from gateway.serving.models import Models
 from gateway.serving.records import Operation
-from gateway.serving.served import Served
 
 
 class CompletionsEndpoints:
@@ -26,7 +24,6 @@ class CompletionsEndpoints:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
         request, options = call.prepared.request.replaced(id=call.caller.request_id), call.prepared.options
         served = await self._models.resolve(call.caller, call.prepared.model)
-        _check_infills(request, served)
         ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.report.token_ids else ()
         generations, caller, names = served.generations, call.caller, call.prepared.names
         head = completion_head(options, served.name, served.fingerprint)
@@ -36,12 +33,6 @@ class CompletionsEndpoints:
             return EventStream(source, status=source.status)
         answer = await generations.run(caller, request, names, operation=Operation.TEXT_COMPLETION)
         return await JsonReply.in_pieces(await completion(head, options, ids, answer))
-
-
-def _check_infills(request: GenerationRequest, served: Served) -> None:
-    if any(isinstance(prompt, Infill) for prompt in request.prompts) and not served.loaded.infills:
-        message = "suffix: this model has no tokens for filling in between two texts"
-        raise RequestError(message, code="unsupported", param="suffix")
 
 
 def completions_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

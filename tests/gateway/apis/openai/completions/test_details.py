@@ -1,6 +1,5 @@
 """Details of completions besides their text, whole and streamed: log-probabilities, token ids, timings and best_of."""
 
-import dataclasses
 from typing import Any
 
 import anyio
@@ -21,7 +20,7 @@ from engine import (
 )
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
-from tests.gateway.fake_engine import BOS, CONTROL, MODEL, FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import BOS, CONTROL, FakeEngine, FakeGeneration
 from tests.gateway.joined import joined
 
 pytestmark = pytest.mark.anyio
@@ -147,7 +146,6 @@ async def test_names_in_prompts_are_plain_on_request() -> None:
 
 async def test_token_ids_of_an_infill_prompt_are_left_out() -> None:
     engine = FakeEngine(tell)
-    engine.model = dataclasses.replace(MODEL, infills=True)
     body = {"prompt": "ab", "suffix": "c", "return_token_ids": True}
     (choice,) = (await post(app_of(engine), PATH, body)).json["choices"]
     assert choice["prompt_token_ids"] is None
@@ -276,16 +274,8 @@ async def test_a_hang_up_cancels_all_choices_of_best_of() -> None:
 
 async def test_suffix_becomes_an_infill_prompt() -> None:
     engine = FakeEngine()
-    engine.model = dataclasses.replace(MODEL, infills=True)
     assert (await post(app_of(engine), PATH, {"prompt": "ab", "suffix": "c"})).status == 200
     assert engine.generations[0].request.prompts == (Infill("ab", "c"),)
-
-
-async def test_suffix_on_a_model_without_infill_is_refused() -> None:
-    engine = FakeEngine()
-    reply = await post(app_of(engine), PATH, {"prompt": "ab", "suffix": "c"})
-    assert (reply.status, reply.json["error"]["param"], reply.json["error"]["code"]) == (400, "suffix", "unsupported")
-    assert not engine.generations
 
 
 @pytest.mark.parametrize("stream", [False, True])
