@@ -163,10 +163,9 @@ class MessageReader:
 
     def _pieces(self, deltas: Iterable[Delta]) -> Iterator[Piece]:
         for delta in deltas:
-            match delta:
-                case CallArguments(_, text):
-                    self._arguments.append(text)
-                    continue
+            if isinstance(delta, CallArguments):
+                self._arguments.append(delta.text)
+                continue
             yield from self._call()
             match delta:
                 case ContentDelta(text):
