@@ -79,10 +79,9 @@ class ChatPrompt:
     reasoning: Reasoning | None = None
     """Place and end of the reasoning, if the model reasons."""
 
-    def generation(self, request: GenerationRequest, request_id: str) -> GenerationRequest:
-        """Return a copy of a request with this prompt and an id."""
+    def generation(self, request: GenerationRequest) -> GenerationRequest:
+        """Return a copy of a request with this prompt."""
         return request.replaced(
-            id=request_id,
             prompts=(self.text,),
             grammar=self.grammar,
             reasoning=self.reasoning,

@@ -205,16 +205,17 @@ class Generations:
                 del self._open[key]
 
 
-def turns_of(request: GenerationRequest | EmbeddingRequest, caller: Caller) -> dict[str, Any]:
-    """Return the caller's name, weight and priority, by which a request takes its turn in the queue, as its fields.
+def fields_of(caller: Caller, request: GenerationRequest | EmbeddingRequest) -> dict[str, Any]:
+    """Return the fields of a request that its caller sets: its id, and by what it takes its turn in the queue.
 
     A priority of the request itself comes before that of the key.
     """
+    fields: dict[str, Any] = {"id": caller.request_id, "client": caller.client}
     key = caller.key
     if key is None:
-        return {"client": caller.client}
+        return fields
     priority = key.priority if request.priority is None else request.priority
-    return {"client": caller.client, "weight": key.weight, "priority": priority}
+    return {**fields, "weight": key.weight, "priority": priority}
 
 
 def _of_caller(request: GenerationRequest, caller: Caller, max_tokens: int | None) -> GenerationRequest:
@@ -224,7 +225,7 @@ def _of_caller(request: GenerationRequest, caller: Caller, max_tokens: int | Non
     """
     partition = partition_of(caller, request.cache_partition)
     default = max_tokens if request.default_max_tokens is None else request.default_max_tokens
-    return request.replaced(**turns_of(request, caller), cache_partition=partition, default_max_tokens=default)
+    return request.replaced(**fields_of(caller, request), cache_partition=partition, default_max_tokens=default)
 
 
 def partition_of(caller: Caller, salt: str = "") -> str:

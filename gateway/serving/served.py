@@ -9,7 +9,7 @@ from gateway.limits.bounds import embedding_bound
 from gateway.limits.limiter import Limiter
 from gateway.middleware.caller import Caller
 from gateway.serving.field_names import naming
-from gateway.serving.generations import ChooseAdapters, Generations, turns_of
+from gateway.serving.generations import ChooseAdapters, Generations, fields_of
 from gateway.serving.loaded import loaded_model
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
@@ -84,7 +84,7 @@ class Served:
             EngineError: the engine refused or failed the request.
             RefusedError: a limit of the caller's key is reached (429).
         """
-        request = request.replaced(**turns_of(request, caller))
+        request = request.replaced(**fields_of(caller, request))
 
         def accepted() -> None:
             caller.release_body()

@@ -19,7 +19,7 @@ class GenerateEndpoints:
 
     async def create(self, call: Call[GenerateCall]) -> JsonReply[Success] | EventStream:
         """Return the whole answer, or a stream of texts that ends in the whole answer."""
-        request, options = call.prepared.request.replaced(id=call.caller.request_id), call.prepared.options
+        request, options = call.prepared.request, call.prepared.options
         served = await self._models.resolve(call.caller, None)
         ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.token_ids else ()
         generations, caller, names = served.generations, call.caller, call.prepared.names

@@ -119,7 +119,7 @@ class EmbeddingsEndpoints:
         asked.shape.check(served.loaded.embedding_size)
         if not asked.request.inputs:
             return EmbeddingResult((), ()), loaded
-        return await served.embed(caller, asked.request.replaced(id=caller.request_id)), loaded
+        return await served.embed(caller, asked.request), loaded
 
 
 def embeddings_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

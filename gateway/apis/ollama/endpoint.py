@@ -47,7 +47,7 @@ class TextEndpoints:
         prompt = None
         if asked.conversation is not None:
             prompt = await served.prompts.prompt(caller, asked.conversation, names)
-            request = prompt.generation(request, caller.request_id)
+            request = prompt.generation(request)
         began = caller.exchange.began_at
         terms = Terms(model=asked.model, shape=shape, prompt=prompt, began=began, loaded=loaded)
         del call, asked  # the conversation, which may be large, is not needed while the engine works

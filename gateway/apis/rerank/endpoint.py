@@ -46,7 +46,7 @@ class RerankEndpoints:
         """Return the name of the model, its most relevant documents, and the number of tokens."""
         served = await self._models.resolve(caller, asked.model, Task.RANK)
         names = {"documents": "texts"} if asked.tei else None
-        result = await served.embed(caller, asked.request.replaced(id=caller.request_id), names)
+        result = await served.embed(caller, asked.request, names)
         logits = not (asked.raw_scores or served.loaded.rank_probabilities)
         return served.name, ranked(result, top=asked.top, logits=logits), sum(result.tokens)
 

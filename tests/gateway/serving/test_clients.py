@@ -7,7 +7,7 @@ from starlette.types import Scope
 from engine import EmbeddingRequest, GenerationRequest
 from gateway.keys.key import Key
 from gateway.middleware.caller import Caller, client_of, digest_of_credentials
-from gateway.serving.generations import turns_of
+from gateway.serving.generations import fields_of
 from tests.gateway.apis.openai.responses.asking import answering, chatting
 from tests.gateway.apis.requests import EMBEDDINGS, EXTENDED, GENERATIONS, QUERIES, path_of
 from tests.gateway.application import app_of
@@ -43,6 +43,14 @@ async def test_every_request_and_query_has_its_client(name: str) -> None:
     assert await clients_of(name, "secret") == {one}
 
 
+@pytest.mark.parametrize("name", GENERATIONS | EMBEDDINGS)
+async def test_the_engine_gets_the_id_of_the_request(name: str) -> None:
+    engine = chatting(answering("a"))
+    call = await AsgiCall(app_of(engine), path_of(name), orjson.dumps(BODIES[name])).run()
+    ids = [*(one.request.id for one in engine.generations), *(one.request.id for one in engine.embeddings)]
+    assert set(ids) == {call.header("x-request-id")}
+
+
 KEY = Key(id="key_1", name="the team", weight=4.0, priority=-2)
 GENERATION = GenerationRequest(id="r", prompts=("x",))
 
@@ -50,13 +58,13 @@ GENERATION = GenerationRequest(id="r", prompts=("x",))
 def test_a_request_has_the_weight_and_the_priority_of_its_key() -> None:
     caller = Caller(request_id="r", client="key_1", key=KEY)
     for request in (GENERATION, EmbeddingRequest(id="r", inputs=("x",))):
-        assert turns_of(request, caller) == {"client": "key_1", "weight": 4.0, "priority": -2}
-    assert turns_of(GENERATION.replaced(priority=0), caller)["priority"] == 0, "its own comes first"
+        assert fields_of(caller, request) == {"id": "r", "client": "key_1", "weight": 4.0, "priority": -2}
+    assert fields_of(caller, GENERATION.replaced(priority=0))["priority"] == 0, "its own comes first"
 
 
 def test_without_a_key_all_clients_weigh_the_same() -> None:
     request = GENERATION.replaced(priority=3)
-    sent = request.replaced(**turns_of(request, Caller(request_id="r", client="192.0.2.1")))
+    sent = request.replaced(**fields_of(Caller(request_id="r", client="192.0.2.1"), request))
     assert (sent.client, sent.weight, sent.priority) == ("192.0.2.1", 1.0, 3)
 
 

@@ -33,7 +33,7 @@ class MessagesEndpoints:
         names = asked.names
         served = await self._models.resolve(caller, asked.model)
         prompt = await served.prompts.prompt(caller, asked.conversation, names)
-        request = prompt.generation(call.prepared.request, caller.request_id)
+        request = prompt.generation(call.prepared.request)
         del call, asked  # the conversation, which may be large, is not needed while the engine works
         if request.stream:
             encode = MessageEvents(served.name, options, prompt).encode

@@ -54,9 +54,7 @@ async def _tokenised(
     """Return the engine's request with the tokens of its prompts and biases, and the text of each prompt."""
     reader = PromptReader(served, caller)
     prompts = [await reader.prompt(prompt) for prompt in call.prompts]
-    request = (await with_biases(served, caller, call)).replaced(
-        id=caller.request_id, prompts=tuple(tuple(ids) for ids, _ in prompts)
-    )
+    request = (await with_biases(served, caller, call)).replaced(prompts=tuple(tuple(ids) for ids, _ in prompts))
     return request, tuple(text for _, text in prompts)
 
 

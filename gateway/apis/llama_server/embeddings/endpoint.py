@@ -53,7 +53,7 @@ class NativeEmbeddingsEndpoints:
         reader = PromptReader(served, caller, field)
         inputs = tuple([await _input(reader, one) for one in asked.inputs])
         asked.shape.check(served.loaded.embedding_size)
-        request = EmbeddingRequest(id=caller.request_id, inputs=inputs)
+        request = EmbeddingRequest(id="", inputs=inputs)
         return served.name, await served.embed(caller, request, {"input": field})
 
 

@@ -44,7 +44,7 @@ async def _tokenised(served: Served, caller: Caller, call: InfillCall) -> tuple[
     context = served.loaded.context
     tokens = infill_tokens(marks, texts, context - min(limit or 0, context // 2) - 1)
     text = await served.engine.detokenize(tokens, special=True, client=caller.client)
-    return request.replaced(id=caller.request_id, prompts=(tuple(tokens),)), text.decode(errors="replace")
+    return request.replaced(prompts=(tuple(tokens),)), text.decode(errors="replace")
 
 
 def infill_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:

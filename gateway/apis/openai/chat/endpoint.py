@@ -35,7 +35,7 @@ class ChatEndpoints:
         options, names = chat.options, chat.names
         served = await self._models.resolve(call.caller, chat.model)
         prompt = await served.prompts.prompt(caller, chat.conversation, names)
-        request = prompt.generation(chat.request, caller.request_id)
+        request = prompt.generation(chat.request)
         del call, chat  # the conversation, which may be large, is not needed while the engine works
         ids = (
             await prompt_ids(served.engine, request.prompts, caller.client, "messages")

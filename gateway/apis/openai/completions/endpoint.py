@@ -22,7 +22,7 @@ class CompletionsEndpoints:
 
     async def create(self, call: Call[CompletionCall]) -> JsonReply[Completion] | EventStream:
         """Return the whole completion, or a stream of chunks that ends in `[DONE]`."""
-        request, options = call.prepared.request.replaced(id=call.caller.request_id), call.prepared.options
+        request, options = call.prepared.request, call.prepared.options
         served = await self._models.resolve(call.caller, call.prepared.model)
         ids = await prompt_ids(served.engine, request.prompts, call.caller.client) if options.report.token_ids else ()
         generations, caller, names = served.generations, call.caller, call.prepared.names

@@ -20,7 +20,7 @@ class EmbeddingsEndpoints:
         asked = call.prepared
         served = await self._models.resolve(call.caller, asked.model, Task.EMBED)
         asked.shape.check(served.loaded.embedding_size)
-        result = await served.embed(call.caller, asked.request.replaced(id=call.caller.request_id))
+        result = await served.embed(call.caller, asked.request)
         return await JsonReply.in_pieces(embeddings(served.name, asked.shape, result))
 
 

@@ -54,7 +54,7 @@ class ResponsesEndpoints:
         turn, history = await self._histories.begin(caller, asked)
         try:
             inputs, prompt = await self._read(caller, asked, served, history)
-            request = prompt.generation(asked.request, caller.request_id)
+            request = prompt.generation(asked.request)
             answer = ResponseAnswer(served.name, asked.options, prompt)
             options, kept, store = asked.options, inputs if asked.store else [], self._store if asked.store else None
             work = ResponseWork(answer, served.generations, caller, request, asked.names, kept, store, turn)

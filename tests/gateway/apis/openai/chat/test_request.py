@@ -26,7 +26,7 @@ def body(**fields: Any) -> ChatBody:
 
 
 def read(**fields: Any) -> GenerationRequest:
-    return PROMPT.generation(prepare_chat(body(**fields)).request, "req_1")
+    return PROMPT.generation(prepare_chat(body(**fields)).request)
 
 
 def conversation(**fields: Any) -> Conversation:
@@ -46,7 +46,7 @@ def refused(**fields: Any) -> tuple[str | None, str]:
 
 
 def test_an_empty_request_has_openais_defaults() -> None:
-    asked = GenerationRequest(id="req_1", prompts=("<user>Hi",), grammar=GRAMMAR, show_special=True)
+    asked = GenerationRequest(id="", prompts=("<user>Hi",), grammar=GRAMMAR, show_special=True)
     assert read() == asked
     assert asked.sampling == Sampling()
     assert asked.max_tokens is None
