@@ -17,9 +17,9 @@ class TextCall:
     keep_alive: float | None
     """Seconds that the model stays loaded after the request; negative: until another needs it."""
     conversation: bytes | None
-    """Encoded conversation; unset if the prompt needs no template, or there is none."""
+    """Encoded conversation; unset if the prompt is to be without a template, or there is none."""
     request: GenerationRequest | None
-    """The engine's request, without an id, and without a prompt if a template renders it; unset to load the model."""
+    """The engine's request, without an id, and without a prompt if it needs a template; unset to load the model."""
     names: dict[str, str]
     """The client's names of fields that the engine may refuse, by the engine's names."""
 
@@ -38,15 +38,13 @@ def prepare_chat(body: OllamaChatBody) -> TextCall:
 
 def prepare_generate(body: OllamaGenerateBody) -> TextCall:
     """Return the request in a body. Raises `RequestError` if its fields contradict each other."""
-    text, conversation, request = body.text(), None, None
+    text, chat, request = body.text(), body.conversation(), body.request()
     if text is not None:
-        request = body.request().replaced(prompts=(text,), grammar=grammar_of(body.format))
-    elif (chat := body.conversation()) is not None:
-        conversation, request = encode_conversation(chat), body.request()
+        request = request.replaced(prompts=(text,), grammar=grammar_of(body.format))
     return TextCall(
         model=body.model,
         keep_alive=body.keep_alive,
-        conversation=conversation,
-        request=request,
+        conversation=None if chat is None else encode_conversation(chat),
+        request=None if text is None and chat is None else request,
         names={"messages": "prompt", "grammar": "format"},
     )

@@ -45,7 +45,7 @@ class TextEndpoints:
         served = await resolve(self._models, caller, asked.model, keep_alive=asked.keep_alive)
         loaded, names = anyio.current_time(), asked.names
         prompt = None
-        if asked.conversation is not None:
+        if asked.conversation is not None and (served.prompts.source(served.loaded) or not request.prompts):
             prompt = await served.prompts.prompt(caller, asked.conversation, names)
             request = prompt.generation(request)
         began = caller.exchange.began_at

@@ -97,18 +97,22 @@ class OllamaGenerateBody(GenerationFields, RefusingFields):
     images: NoImages = Field(default_factory=list)
 
     def text(self) -> Prompt | None:
-        """Return a prompt that needs no template, or None. Raises `RequestError` for fields that exclude each other."""
+        """Return the prompt as it is without a template, or None if it needs one, or there is none.
+
+        Raises:
+            RequestError: fields exclude each other.
+        """
         if self.system and (self.raw or self.suffix):
             raise refusal(
                 "system", f"cannot be combined with {'raw' if self.raw else 'suffix'}, which uses no template"
             )
         if self.suffix:
             return Infill(self.prompt, self.suffix)
-        return self.prompt if self.raw and self.prompt else None
+        return self.prompt if self.prompt and not self.system else None
 
     def conversation(self) -> Conversation | None:
-        """Return the prompt as a conversation, or None without a prompt."""
-        if not self.prompt:
+        """Return the prompt as a conversation, or None if it is to be without a template, or there is none."""
+        if self.raw or self.suffix or not self.prompt:
             return None
         system = ({"role": "system", "content": self.system},) if self.system else ()
         return self.conversation_of((*system, {"role": "user", "content": self.prompt}))

@@ -141,6 +141,19 @@ async def test_a_raw_prompt_and_a_suffix_need_no_template(fields: dict[str, Any]
     assert generation.request.grammar is not None
 
 
+async def test_without_a_template_a_prompt_is_as_it_is_unless_it_has_a_system_message() -> None:
+    engine = engine_of(says("a"))
+    engine.model = replace(MODEL, chat_template=None)
+    app = app_of(engine)
+    plain = await post(app, GENERATE, {**PROMPT, "stream": False, "format": "json"})
+    assert plain.json["response"] == "a"
+    [generation] = engine.generations
+    assert (generation.request.prompts, generation.request.grammar is None) == (("Hi",), False)
+    for path, body in ((GENERATE, {**PROMPT, "system": "Be brief."}), (CHAT, ASKED)):
+        reply = await post(app, path, body)
+        assert (reply.status, "no chat template" in reply.json["error"]) == (400, True)
+
+
 @pytest.mark.parametrize("raw", [True, False])
 async def test_empty_fields_of_ollamas_own_client_are_not_given(raw: bool) -> None:
     engine = engine_of()
