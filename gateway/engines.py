@@ -17,9 +17,9 @@ from gateway.residency.estimate import Estimate, estimate
 from gateway.residency.machine import machine_budget
 from gateway.residency.memory import Memory
 from gateway.residency.policy import Residency
-from gateway.residency.residents import Residents
+from gateway.residency.residents import EngineOnDemand, Residents
 from gateway.residency.terms import ModelTerms, ResidencyLimits
-from gateway.serving.sources import EngineHost, EngineOnDemand, EngineSource, OpenEngine
+from gateway.serving.sources import EngineHost, EngineSource, OpenEngine
 from gateway.settings import Settings
 from gateway.settings.table import ServedModel
 
@@ -49,7 +49,7 @@ async def open_engines(settings: Settings, clock: Callable[[], float]) -> AsyncI
         yield sources
 
 
-class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
+class EnginesOnDemand(Mapping[str, EngineOnDemand], EngineHost):
     """Sources of the engines of all models that share the memory, by the names of the models."""
 
     def __init__(
@@ -73,45 +73,39 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
         self._open_config = open_config
         terms = [_terms(model, estimates[model.name].need) for model in settings.served]
         residency = Residency(terms, budget, ResidencyLimits(waiting=settings.queue_limit))
-        self.residents = Residents(residency, self._open_model, show_download)
+        self.residents = Residents(residency, self._open_model, show_download, timeout=settings.queue_timeout)
         """Owns the engines."""
-        self._sources = {one.name: self._source(one) for one in terms}
 
     @override
-    def __getitem__(self, name: str) -> EngineSource:
-        return self._sources[name]
+    def __getitem__(self, name: str) -> EngineOnDemand:
+        return self.residents.models[name]
 
     @override
     def __iter__(self) -> Iterator[str]:
-        return iter(self._sources)
+        return iter(self.residents.models)
 
     @override
     def __len__(self) -> int:
-        return len(self._sources)
+        return len(self.residents.models)
 
     @override
     async def join(self, model: ServedModel) -> EngineSource:
         found = await to_thread.run_sync(estimate, self._settings.engine_config(model), self._budget)
         before, self._estimates[model.name] = self._estimates.get(model.name), found
         if before is None:
-            terms = _terms(model, found.need)
-            self.residents.add(terms)
-            self._sources[model.name] = self._source(terms)
-        elif before.config != found.config:
-            self.residents.replace(model.name, found.need)
-        return self._sources[model.name]
+            return self.residents.add(_terms(model, found.need))
+        if before.config != found.config:
+            self[model.name].replace(found.need)
+        return self[model.name]
 
     @override
     async def leave(self, name: str) -> None:
         await self.residents.remove(name)
-        del self._sources[name], self._estimates[name]
+        del self._estimates[name]
 
     @override
     def used(self, name: str) -> bool:
-        return self.residents[name].used
-
-    def _source(self, terms: ModelTerms) -> EngineSource:
-        return EngineOnDemand(self.residents, terms, timeout=self._settings.queue_timeout)
+        return self[name].account.used
 
     def _open_model(self, name: str) -> AbstractAsyncContextManager[Engine]:
         level = logging.getLevelName(logging.getLogger().level).lower()  # SIGHUP may have changed it
@@ -131,7 +125,7 @@ class EnginesOnDemand(Mapping[str, EngineSource], EngineHost):
             ) from error
         known = self._estimates[name]
         self._estimates[name] = replace(known, need=found.need)
-        if found.need != known.need and not self.residents.resize(name, found.need):
+        if found.need != known.need and not self[name].resize(found.need):
             await anyio.sleep_forever()  # until the end of the load arrives
         return found.config
 

@@ -151,7 +151,14 @@ RULES: dict[str, set[str]] = {
     "gateway.serving": {"gateway", "engine", "anyio", "starlette", "typing_extensions"},
     "gateway.residency": {"gateway.residency", "engine.errors"},
     "gateway.residency.machine": {"gateway.residency", "engine.host_memory"},
-    "gateway.residency.residents": {"gateway.residency", "engine", "engine.notifier", "anyio"},
+    "gateway.residency.residents": {
+        "gateway.residency",
+        "gateway.serving.sources",
+        "engine",
+        "engine.notifier",
+        "anyio",
+        "typing_extensions",
+    },
     "gateway.residency.estimate": {"gateway.residency", "gateway.hub", "engine", "engine.gguf"},
     "gateway.routing": {"gateway.routing"},
     "gateway.limits": {

@@ -46,9 +46,15 @@ class Residency:
         """Return the account of a model."""
         return self._residents[model]
 
-    def add(self, terms: ModelTerms) -> None:
-        """Add a model, which is not loaded."""
-        self._residents[terms.name] = Resident(terms, terms.need)
+    @property
+    def all(self) -> Iterable[Resident]:
+        """Accounts of all models."""
+        return self._residents.values()
+
+    def add(self, terms: ModelTerms) -> Resident:
+        """Add a model, which is not loaded, and return its account."""
+        resident = self._residents[terms.name] = Resident(terms, terms.need)
+        return resident
 
     def remove(self, model: str) -> None:
         """Forget a model that is gone."""
@@ -65,7 +71,7 @@ class Residency:
         Raises:
             Busy: too many requests wait.
         """
-        if sum(len(resident.waiting) for resident in self._residents.values()) >= self._limits.waiting:
+        if sum(len(resident.waiting) for resident in self.all) >= self._limits.waiting:
             raise Busy("Too many requests wait for models.", code="queue_full")
         ticket = Ticket(model, self._next_turn())
         self._residents[model].waiting[ticket] = None
@@ -150,22 +156,22 @@ class Residency:
         self._grant(now)  # to those that no longer need to yield
         return self._actions
 
-    def wake_at(self) -> float | None:
-        """Return the next time at which `decide` must run without an event; None if there is none.
+    def wake_at(self) -> float:
+        """Return the next time at which `decide` must run without an event; infinity if there is none.
 
         It may have passed since the last decision.
         """
-        idle = [resident.idle_until for resident in self._residents.values()]
+        idle = [resident.idle_until for resident in self.all]
         failed = (one for one in self._in(Phase.UNLOADED) if one.turn is not None)
         retries = [one.retry_at for one in failed if one.retry_at > self._decided_at]  # the others wait for room
-        return min([*retries, *(time for time in idle if time is not None)], default=None)
+        return min([*retries, *(time for time in idle if time is not None)], default=math.inf)
 
     def _next_turn(self) -> int:
         self._turns += 1
         return self._turns
 
     def _in(self, *phases: Phase) -> Iterator[Resident]:
-        return (resident for resident in self._residents.values() if resident.phase in phases)
+        return (resident for resident in self.all if resident.phase in phases)
 
     def _refuse(self, now: float) -> None:
         """Refuse the requests for models that cannot be loaded now, or ever."""
@@ -184,7 +190,7 @@ class Residency:
 
     def _limit_of(self, resident: Resident) -> Memory:
         """Return the bytes of a model that can have its room: the budget without the models that are kept loaded."""
-        kept = (one.need for one in self._residents.values() if one.terms.keep_loaded and one is not resident)
+        kept = (one.need for one in self.all if one.terms.keep_loaded and one is not resident)
         return self.budget - sum(kept, Memory())
 
     def _grant(self, now: float) -> None:
@@ -199,7 +205,7 @@ class Residency:
 
     def _unload_unused(self, now: float) -> None:
         """End the loads that none waits for, or that have no room or an old file, and models idle for too long."""
-        for resident in self._residents.values():
+        for resident in self.all:
             needless = resident.turn is None or resident.next_need is not None
             abandoned = resident.phase is Phase.LOADING and needless
             if abandoned or (resident.idle and (resident.leaves or resident.overdue(now))):
@@ -210,7 +216,7 @@ class Residency:
 
         One that waits for room stops those behind it, so that a large model is not passed by small ones for ever.
         """
-        yielded = {resident for resident in self._residents.values() if resident.yields}
+        yielded = {resident for resident in self.all if resident.yields}
         chosen: list[Resident] = []
         for resident in self._candidates(now):
             if resident.need.fits(self.budget - self.used):
@@ -221,7 +227,7 @@ class Residency:
             break
         else:
             self._return_excess()
-        for resident in self._residents.values():
+        for resident in self.all:
             resident.yields = resident in chosen and (resident in yielded or not resident.idle)
         if all(resident.idle for resident in chosen):
             for resident in chosen:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeAlias
 
+from engine.errors import EngineError, LoadError, Unavailable
 from gateway.residency.memory import Memory
 
 
@@ -93,6 +94,13 @@ class Refuse:
     """Reason, as a sentence."""
     retry_after: float | None
     """Seconds until the model is tried again; unset if it never fits."""
+
+    @property
+    def error(self) -> EngineError:
+        """Error of the request."""
+        if self.retry_after is None:
+            return LoadError(self.reason, code="model_too_large")
+        return Unavailable(self.reason, code="model_unavailable", retry_after=self.retry_after)
 
 
 Action: TypeAlias = Load | Unload | Grant | Refuse

@@ -3,12 +3,9 @@
 from contextlib import ExitStack
 from typing import Protocol
 
-import anyio
 from typing_extensions import override
 
 from engine import Engine, EngineStatus, Telemetry
-from gateway.residency.residents import Residents
-from gateway.residency.terms import ModelTerms
 from gateway.settings.table import ServedModel
 
 
@@ -118,75 +115,3 @@ class OpenEngine(EngineSource):
     @override
     def keep(self, seconds: float) -> None:
         """Do nothing: see `can_unload`."""
-
-
-class EngineOnDemand(EngineSource):
-    """An engine that requests load, and that makes room for others."""
-
-    can_unload = True
-
-    def __init__(self, residents: Residents, terms: ModelTerms, *, timeout: float) -> None:
-        """Create the source.
-
-        Args:
-            residents: own the engines of all such models.
-            terms: terms of the model.
-            timeout: seconds that a request may wait for it.
-        """
-        self._residents = residents
-        self._terms = terms
-        self._model = terms.name
-        self._timeout = timeout
-
-    @property
-    @override
-    def on_demand(self) -> bool:
-        """True unless it is kept loaded, or is to be loaded at the start and was not yet."""
-        awaited = self._terms.load_at_start and self.last_loaded is None
-        return not (self._terms.keep_loaded or awaited)
-
-    @property
-    @override
-    def engine(self) -> Engine | None:
-        return self._residents.engine(self._model)
-
-    @property
-    @override
-    def last_loaded(self) -> Engine | None:
-        return self._residents.last_loaded(self._model)
-
-    @property
-    @override
-    def status(self) -> EngineStatus:
-        return self._residents.status(self._model)
-
-    @property
-    @override
-    def telemetry(self) -> Telemetry:
-        return self._residents.telemetry(self._model)
-
-    @property
-    @override
-    def waiting(self) -> int:
-        return len(self._residents[self._model].waiting)
-
-    @override
-    async def hold(self, held: ExitStack) -> Engine:
-        return await self._residents.hold(self._model, held, anyio.current_time() + self._timeout)
-
-    @override
-    def load(self) -> None:
-        self._residents.load(self._model)
-
-    @override
-    def unload(self) -> None:
-        self._residents.unload(self._model)
-
-    @override
-    def keep(self, seconds: float) -> None:
-        self._residents.keep(self._model, seconds if seconds >= 0 else None)
-
-    @property
-    @override
-    def idle_left(self) -> float | None:
-        return self._residents.idle_left(self._model)

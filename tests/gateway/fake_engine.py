@@ -23,7 +23,6 @@ from engine import (
     FinishReason,
     GenerationRequest,
     HeldPrefix,
-    Histogram,
     Infill,
     ModelInfo,
     PromptText,
@@ -262,7 +261,7 @@ class FakeEngine:
     @property
     def telemetry(self) -> Telemetry:
         metrics, restarts = self.metrics or EngineMetrics(), self.status.restarts
-        return Telemetry(metrics, Histogram((1.0,)), Histogram((1.0,)), 0, restarts)
+        return replace(Telemetry.none(), metrics=metrics, restarts=restarts)
 
     def as_engine(self) -> Engine:
         """Return itself with the type of the real engine."""

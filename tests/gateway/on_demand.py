@@ -14,7 +14,6 @@ from gateway.residency.memory import Memory
 from gateway.residency.policy import Residency
 from gateway.residency.residents import Residents
 from gateway.residency.terms import ModelTerms, ResidencyLimits
-from gateway.serving.sources import EngineOnDemand
 from gateway.settings import Settings
 from gateway.settings.table import ModelTable
 from tests.gateway.application import settings_for
@@ -60,7 +59,6 @@ async def on_demand(
     terms = [ModelTerms(name, Memory(1), keep_loaded=name in kept, load_at_start=name in first) for name in "abc"]
     opener = FakeOpener(loads_at_once=loads_at_once)
     limits = ResidencyLimits(backoff_first=1000, backoff_longest=1000)
-    residents = Residents(Residency(terms, Memory(2), limits), opener)
-    sources = {one.name: EngineOnDemand(residents, one, timeout=queue_timeout) for one in terms}
+    residents = Residents(Residency(terms, Memory(2), limits), opener, timeout=queue_timeout)
     async with residents.open():
-        yield OnDemand(create_gateway(sources, settings), opener, residents)
+        yield OnDemand(create_gateway(residents.models, settings), opener, residents)

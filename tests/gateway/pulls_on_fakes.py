@@ -19,7 +19,7 @@ from gateway.residency.memory import Memory
 from gateway.residency.policy import Residency
 from gateway.residency.residents import Residents
 from gateway.residency.terms import ModelTerms
-from gateway.serving.sources import EngineHost, EngineOnDemand, EngineSource
+from gateway.serving.sources import EngineHost, EngineSource
 from gateway.settings.table import ServedModel
 from gateway.stores import OpenStores
 from tests.gateway.application import NAME, settings_for
@@ -35,29 +35,22 @@ class FakeHost(EngineHost):
 
     def __init__(self) -> None:
         self.opener = FakeOpener(loads_at_once=True)
-        terms = ModelTerms(NAME, Memory(1))
-        self.residents = Residents(Residency([terms], Memory(2)), self.opener)
-        self.sources: dict[str, EngineSource] = {NAME: self._source(terms)}
+        self.residents = Residents(Residency([ModelTerms(NAME, Memory(1))], Memory(2)), self.opener)
         self.files: dict[str, Path] = {}
-
-    def _source(self, terms: ModelTerms) -> EngineSource:
-        return EngineOnDemand(self.residents, terms, timeout=300)
 
     async def join(self, model: ServedModel) -> EngineSource:
         assert isinstance(model.place, Path)
         if model.name not in self.files:
-            terms = ModelTerms(model.name, Memory(1))
-            self.residents.add(terms)
-            self.sources[model.name] = self._source(terms)
+            self.residents.add(ModelTerms(model.name, Memory(1)))
         self.files[model.name] = model.place
-        return self.sources[model.name]
+        return self.residents.models[model.name]
 
     async def leave(self, name: str) -> None:
         await self.residents.remove(name)
-        del self.sources[name], self.files[name]
+        del self.files[name]
 
     def used(self, name: str) -> bool:
-        return self.residents[name].used
+        return self.residents.models[name].account.used
 
 
 @dataclass
@@ -123,7 +116,7 @@ async def pulling(folder: Path, *, keys: KeyRing | None = None) -> AsyncIterator
     """Open the gateway. Its cache is in a folder, which may have models of an earlier one."""
     host, hub = FakeHost(), FakeHub(HubCache(folder))
     equipment = Equipment(stores=OpenStores(keys=keys), pulls=PullParts(host, hub.cache, hub.fetch))
-    gateway = create_gateway(host.sources, settings_for(), equipment)
+    gateway = create_gateway(host.residents.models, settings_for(), equipment)
     with anyio.fail_after(20):
         async with host.residents.open(), gateway.running():
             yield Pulling(gateway, host, hub)

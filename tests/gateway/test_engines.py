@@ -10,8 +10,9 @@ from gateway.cli import read_settings
 from gateway.engines import EnginesOnDemand, open_engines
 from gateway.residency.estimate import estimate
 from gateway.residency.memory import Memory
+from gateway.residency.residents import EngineOnDemand
 from gateway.residency.terms import Phase
-from gateway.serving.sources import EngineOnDemand, OpenEngine
+from gateway.serving.sources import OpenEngine
 from tests.gateway.residency.openers import FakeOpener
 from tests.models import model_path
 
@@ -61,11 +62,11 @@ async def test_a_model_that_joins_again_while_it_loads_is_loaded_from_its_new_fi
         with ExitStack() as held, anyio.fail_after(20):
             tasks.start_soon(source.hold, held)
             await anyio.wait_all_tasks_blocked()
-            before = engines.residents["joined"].need
+            before = engines["joined"].account.need
             await engines.join(settings.joining("joined", new))
             await anyio.wait_all_tasks_blocked()
-            assert engines.residents["joined"].need == before + Memory(99)
+            assert engines["joined"].account.need == before + Memory(99)
             opener.engines[str(new)].load()
             await anyio.wait_all_tasks_blocked()
-            assert engines.residents["joined"].phase is Phase.LOADED
+            assert engines["joined"].account.phase is Phase.LOADED
     assert opener.opened == [str(old), str(new)]

@@ -73,7 +73,7 @@ async def test_a_model_waits_for_its_room_between_its_download_and_its_load(sett
     async with opened(settings, process + CELLS * 7 // 8) as engines:
         with ExitStack() as held:
             await engines["hub"].hold(held)
-            assert engines.residents["file"].phase is Phase.UNLOADED
+            assert engines["file"].account.phase is Phase.UNLOADED
         assert estimates(settings)["hub"].need.host > process + CELLS
 
 
@@ -81,7 +81,7 @@ async def test_a_model_with_room_is_loaded_at_once(settings: Settings) -> None:
     async with opened(settings, 4 * CELLS) as engines:
         with ExitStack() as held:
             await engines["hub"].hold(held)
-            assert engines.residents["file"].phase is Phase.LOADED
+            assert engines["file"].account.phase is Phase.LOADED
 
 
 async def test_a_lack_of_threads_fails_only_the_load(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +89,7 @@ async def test_a_lack_of_threads_fails_only_the_load(settings: Settings, monkeyp
         monkeypatch.setattr(anyio.to_thread, "run_sync", refuse_in_thread)
         with ExitStack() as held, pytest.raises(Unavailable, match="cannot be estimated: can't start new thread"):
             await engines["hub"].hold(held)
-        assert engines.residents["file"].phase is Phase.LOADED
+        assert engines["file"].account.phase is Phase.LOADED
 
 
 async def test_a_model_that_turns_out_too_large_is_refused_and_no_other_is_unloaded(settings: Settings) -> None:
@@ -98,4 +98,4 @@ async def test_a_model_that_turns_out_too_large_is_refused_and_no_other_is_unloa
         with ExitStack() as held, pytest.raises(LoadError) as caught:
             await engines["hub"].hold(held)
         assert caught.value.code == "model_too_large"
-        assert engines.residents["file"].phase is Phase.LOADED
+        assert engines["file"].account.phase is Phase.LOADED

@@ -146,7 +146,7 @@ async def test_a_running_stream_keeps_its_model() -> None:
 
 async def test_a_background_response_keeps_its_model_after_its_request() -> None:
     async with on_demand() as gateway, gateway.gateway.running():
-        gateway.residents.load("a")
+        gateway.residents.models["a"].load()
         await gateway.until(a="loaded")
         gateway.opener.engines["a"].script = lambda _generation: None
         started = await post(gateway.app, "/v1/responses", {"input": "x", "model": "a", "background": True})

@@ -23,7 +23,6 @@ from gateway.residency.terms import ModelTerms, Phase, ResidencyLimits
 from gateway.server.limits import ServerLimits
 from gateway.server.listen import listen
 from gateway.server.server import Server
-from gateway.serving.sources import EngineOnDemand
 from tests.backends import GPUS
 from tests.failures.processes import resident_bytes
 from tests.gateway.server.sockets import Answer, Client
@@ -90,10 +89,10 @@ async def many_models(folder: Path) -> AsyncIterator[ManyModels]:
             served.most = max(served.most, len(engines_of(os.getpid())))
             yield engine
 
-    residents = Residents(Residency(terms, Memory(need.host * 5 // 2, need.gpu * 5 // 2), limits), counted)
-    sources = {one.name: EngineOnDemand(residents, one, timeout=GUARD) for one in terms}
+    residency = Residency(terms, Memory(need.host * 5 // 2, need.gpu * 5 // 2), limits)
+    residents = Residents(residency, counted, timeout=GUARD)
     sockets, shutdown = listen("127.0.0.1", 0), anyio.Event()
-    gateway = create_gateway(sources, settings)
+    gateway = create_gateway(residents.models, settings)
     served = ManyModels(sockets[0].getsockname()[1], gateway, residents)
     server = Server(gateway.app, ServerLimits(connections=64, grace=1))
     async with residents.open(), gateway.running(), anyio.create_task_group() as tasks:
@@ -113,8 +112,8 @@ async def test_unloading_ends_the_process_and_returns_its_memory(tmp_path: Path)
         await served.ask("a", 4)
         (pid,) = engines_of(os.getpid())
         assert resident_bytes(pid) > model_path().stat().st_size
-        served.residents.unload("a")
-        await served.until(lambda: served.residents["a"].phase is Phase.UNLOADED)
+        served.residents.models["a"].unload()
+        await served.until(lambda: served.residents.models["a"].account.phase is Phase.UNLOADED)
         assert engines_of(os.getpid()) == []
         await served.ask("a", 4)
         assert engines_of(os.getpid()) not in ([], [pid])
@@ -134,8 +133,8 @@ async def test_unloading_returns_the_gpu_memory_of_the_process(tmp_path: Path, m
     async with many_models(tmp_path) as served:
         before = used_gpu_bytes()
         await served.ask("a", 4)
-        measured, taken = served.residents["a"].need.gpu, used_gpu_bytes() - before
-        served.residents.unload("a")
+        measured, taken = served.residents.models["a"].account.need.gpu, used_gpu_bytes() - before
+        served.residents.models["a"].unload()
         await served.until(lambda: not engines_of(os.getpid()))
         await served.until(lambda: used_gpu_bytes() <= before + taken // 10)
     if not measured:
@@ -187,9 +186,9 @@ async def test_three_models_share_room_for_two_while_clients_leave(tmp_path: Pat
         assert served.most <= 2
         assert 3 <= served.loads < stays
         moving = {Phase.LOADING, Phase.UNLOADING}
-        await served.until(lambda: not any(served.residents[name].phase in moving for name in NAMES))
+        await served.until(lambda: not any(served.residents.models[name].account.phase in moving for name in NAMES))
         for name in NAMES:
-            served.residents.unload(name)
+            served.residents.models[name].unload()
         await served.until(lambda: not engines_of(os.getpid()))
 
 

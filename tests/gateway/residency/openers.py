@@ -1,5 +1,6 @@
 """Opener of fake engines: a test decides when a model has loaded, failed or ended, and sees every process."""
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -88,10 +89,14 @@ class FakeOpener:
 
 @asynccontextmanager
 async def opened(
-    residency: Residency, opener: FakeOpener, clock: Callable[[], float] = anyio.current_time
+    residency: Residency,
+    opener: FakeOpener,
+    *,
+    patience: float = math.inf,
+    clock: Callable[[], float] = anyio.current_time,
 ) -> AsyncIterator[Residents]:
-    """Open the residents of a residency on fake engines."""
-    residents = Residents(residency, opener, clock=clock)
+    """Open the residents of a residency on fake engines. A request waits for `patience` seconds at most."""
+    residents = Residents(residency, opener, timeout=patience, clock=clock)
     with anyio.fail_after(20):
         async with residents.open():
             yield residents

@@ -1,5 +1,6 @@
 """The rules of residency, one by one. Every model needs 1 byte unless a test says otherwise."""
 
+import math
 from collections.abc import Iterable
 
 import pytest
@@ -232,7 +233,7 @@ def test_an_order_to_load_that_fails_is_not_repeated() -> None:
     policy.want("a")
     policy.decide(0)
     policy.failed("a", "It broke.", 5)
-    assert (policy.decide(5), policy.wake_at(), policy.decide(100)) == ([], None, [])
+    assert (policy.decide(5), policy.wake_at(), policy.decide(100)) == ([], math.inf, [])
 
 
 def test_a_kept_model_that_fails_is_tried_again_without_a_request() -> None:
@@ -299,7 +300,7 @@ def test_an_idle_model_is_unloaded_after_its_time() -> None:
     load(policy, "a", now=100)
     assert (policy.wake_at(), policy.decide(100)) == (130, [])
     ticket = use(policy, "a", 110)
-    assert policy.wake_at() is None
+    assert policy.wake_at() == math.inf
     assert policy.decide(1000) == []
     policy.leave(ticket, 1000)
     assert policy.wake_at() == 1030
@@ -335,7 +336,7 @@ def test_a_request_chooses_how_long_a_model_stays() -> None:
     policy.leave(ticket, 2)
     assert policy.wake_at() == 7
     policy.keep("a", None)
-    assert policy.wake_at() is None
+    assert policy.wake_at() == math.inf
     policy.keep("a", 0)
     assert policy.decide(2) == [Unload("a")]
 

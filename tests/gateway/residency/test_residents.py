@@ -34,7 +34,7 @@ async def test_one_load_serves_all_that_wait() -> None:
 
     async def ask(name: str) -> None:
         with ExitStack() as held:
-            engine = await residents.hold("a", held)
+            engine = await residents.models["a"].hold(held)
             assert engine.status.state is EngineState.READY
             answered.append(name)
 
@@ -51,12 +51,12 @@ async def test_a_request_holds_the_model_until_its_end() -> None:
     opener = FakeOpener(loads_at_once=True)
     async with opened(residency(1, "a", "b"), opener) as residents, anyio.create_task_group() as tasks:
         with ExitStack() as other, ExitStack() as held:
-            await residents.hold("a", held)
-            tasks.start_soon(residents.hold, "b", other)
+            await residents.models["a"].hold(held)
+            tasks.start_soon(residents.models["b"].hold, other)
             await anyio.wait_all_tasks_blocked()
             assert opener.opened == ["a"]
             held.close()
-            await until(lambda: residents["b"].phase is Phase.LOADED)
+            await until(lambda: residents.models["b"].account.phase is Phase.LOADED)
             assert (opener.opened, opener.most) == (["a", "b"], 1)
 
 
@@ -65,13 +65,13 @@ async def test_the_next_model_is_opened_only_after_the_process_has_ended() -> No
     opener = FakeOpener(loads_at_once=True, ends_slowly=may_end)
     async with opened(residency(1, "a", "b"), opener) as residents, anyio.create_task_group() as tasks:
         with ExitStack() as held:
-            await residents.hold("a", held)
+            await residents.models["a"].hold(held)
         with ExitStack() as other:
-            tasks.start_soon(residents.hold, "b", other)
+            tasks.start_soon(residents.models["b"].hold, other)
             await anyio.wait_all_tasks_blocked()
-            assert (residents["a"].phase, opener.opened) == (Phase.UNLOADING, ["a"])
+            assert (residents.models["a"].account.phase, opener.opened) == (Phase.UNLOADING, ["a"])
             may_end.set()
-            await until(lambda: residents["b"].phase is Phase.LOADED)
+            await until(lambda: residents.models["b"].account.phase is Phase.LOADED)
 
 
 async def test_the_last_waiter_that_leaves_ends_the_load() -> None:
@@ -79,15 +79,15 @@ async def test_the_last_waiter_that_leaves_ends_the_load() -> None:
     async with opened(residency(1, "a"), opener) as residents:
         with ExitStack() as held:
             async with anyio.create_task_group() as first, anyio.create_task_group() as second:
-                first.start_soon(residents.hold, "a", held)
-                second.start_soon(residents.hold, "a", held)
+                first.start_soon(residents.models["a"].hold, held)
+                second.start_soon(residents.models["a"].hold, held)
                 await anyio.wait_all_tasks_blocked()
                 first.cancel_scope.cancel()
                 await anyio.wait_all_tasks_blocked()
-                assert residents["a"].phase is Phase.LOADING
+                assert residents.models["a"].account.phase is Phase.LOADING
                 second.cancel_scope.cancel()
-            await until(lambda: residents["a"].phase is Phase.UNLOADED)
-        assert (opener.engines, residents["a"].failure) == ({}, "")
+            await until(lambda: residents.models["a"].account.phase is Phase.UNLOADED)
+        assert (opener.engines, residents.models["a"].account.failure) == ({}, "")
 
 
 async def test_a_failed_load_answers_all_waiters_at_once_and_the_next_one_too(
@@ -97,7 +97,7 @@ async def test_a_failed_load_answers_all_waiters_at_once_and_the_next_one_too(
 
     async def ask() -> None:
         with ExitStack() as held, pytest.raises(Unavailable, match="It broke") as caught:
-            await residents.hold("a", held)
+            await residents.models["a"].hold(held)
         errors.append(caught.value)
 
     async with opened(residency(1, "a"), opener) as residents:
@@ -109,13 +109,14 @@ async def test_a_failed_load_answers_all_waiters_at_once_and_the_next_one_too(
         await ask()
         assert [(error.code, error.retry_after is not None) for error in errors] == [("model_unavailable", True)] * 3
         assert (opener.opened, opener.engines) == (["a"], {})
-        assert (residents.status("a").state, residents.status("a").detail) == (EngineState.FAILED, "It broke.")
+        status = residents.models["a"].status
+        assert (status.state, status.detail) == (EngineState.FAILED, "It broke.")
         assert [vars(record)["why"] for record in caplog.records if "why" in vars(record)] == ["/folder/It broke."]
-        residents.load("a")
+        residents.models["a"].load()
         await until(lambda: "a" in opener.engines)
         opener.engines["a"].load()
         with ExitStack() as held:
-            await residents.hold("a", held)
+            await residents.models["a"].hold(held)
 
 
 async def test_a_model_that_is_lost_after_its_load_answers_at_once_and_heals_by_backoff(
@@ -124,17 +125,17 @@ async def test_a_model_that_is_lost_after_its_load_answers_at_once_and_heals_by_
     opener = FakeOpener(loads_at_once=True)
     async with opened(residency(1, "a"), opener) as residents:
         with ExitStack() as held:
-            await residents.hold("a", held)
+            await residents.models["a"].hold(held)
             opener.engines["a"].lose("It is gone.")
-            await until(lambda: residents["a"].phase is Phase.UNLOADED)
+            await until(lambda: residents.models["a"].account.phase is Phase.UNLOADED)
             with ExitStack() as other, pytest.raises(Unavailable, match="It is gone") as caught:
-                await residents.hold("a", other)
+                await residents.models["a"].hold(other)
             assert (caught.value.code, caught.value.retry_after is not None) == ("model_unavailable", True)
-        assert (opener.engines, residents.status("a").state) == ({}, EngineState.FAILED)
+        assert (opener.engines, residents.models["a"].status.state) == ({}, EngineState.FAILED)
         assert [vars(record)["why"] for record in caplog.records if "why" in vars(record)] == ["/folder/It is gone."]
-        residents.load("a")
+        residents.models["a"].load()
         with ExitStack() as held:
-            await residents.hold("a", held)
+            await residents.models["a"].hold(held)
 
 
 async def test_a_request_whose_model_is_lost_as_it_is_granted_is_answered() -> None:
@@ -142,7 +143,7 @@ async def test_a_request_whose_model_is_lost_as_it_is_granted_is_answered() -> N
 
     async def ask() -> None:
         with ExitStack() as held, pytest.raises(Unavailable, match="It is gone") as caught:
-            await residents.hold("a", held)
+            await residents.models["a"].hold(held)
         assert caught.value.code == "model_unavailable"
 
     async with opened(residency(1, "a"), opener) as residents:
@@ -152,19 +153,19 @@ async def test_a_request_whose_model_is_lost_as_it_is_granted_is_answered() -> N
             engine = opener.engines["a"]
             engine.load()
             engine.lose("It is gone.")
-        await until(lambda: residents["a"].phase is Phase.UNLOADED)
+        await until(lambda: residents.models["a"].account.phase is Phase.UNLOADED)
 
 
 async def test_a_model_that_is_lost_is_forgotten_once_its_last_request_has_left() -> None:
     opener = FakeOpener(loads_at_once=True)
     async with opened(residency(1, "a"), opener) as residents, anyio.create_task_group() as tasks:
         with ExitStack() as held:
-            await residents.hold("a", held)
+            await residents.models["a"].hold(held)
             opener.engines["a"].lose("It is gone.")
-            await until(lambda: residents["a"].phase is Phase.UNLOADED)
+            await until(lambda: residents.models["a"].account.phase is Phase.UNLOADED)
             tasks.start_soon(residents.remove, "a")
             await anyio.wait_all_tasks_blocked()
-            assert residents["a"].used
+            assert residents.models["a"].account.used
 
 
 async def test_a_model_is_not_removed_while_a_request_waits_for_it_but_an_order_to_load_it_ends() -> None:
@@ -172,15 +173,15 @@ async def test_a_model_is_not_removed_while_a_request_waits_for_it_but_an_order_
     async with opened(residency(1, "a", "b", "c"), opener) as residents, anyio.create_task_group() as tasks:
         with ExitStack() as later:
             with ExitStack() as held:
-                await residents.hold("a", held)
-                tasks.start_soon(residents.hold, "b", later)
-                residents.load("c")
+                await residents.models["a"].hold(held)
+                tasks.start_soon(residents.models["b"].hold, later)
+                residents.models["c"].load()
                 with anyio.fail_after(20):
                     await residents.remove("c")
                 tasks.start_soon(residents.remove, "b")
                 await anyio.wait_all_tasks_blocked()
-                assert residents["b"].waiting
-            await until(lambda: residents["b"].phase is Phase.LOADED)
+                assert residents.models["b"].account.waiting
+            await until(lambda: residents.models["b"].account.phase is Phase.LOADED)
             await anyio.wait_all_tasks_blocked()
 
 
@@ -188,57 +189,56 @@ async def test_a_model_that_is_removed_leaves_no_engine_to_one_of_its_name() -> 
     opener = FakeOpener(loads_at_once=True)
     async with opened(residency(1, "a"), opener) as residents:
         with ExitStack() as held:
-            await residents.hold("a", held)
+            await residents.models["a"].hold(held)
             opener.engines["a"].metrics = EngineMetrics(steps=1)
         await residents.remove("a")
-        with pytest.raises(KeyError):
-            residents["a"]
+        assert "a" not in residents.models
         residents.add(ModelTerms("a", Memory(1)))
-        assert residents["a"].phase is Phase.UNLOADED
-        assert (residents.last_loaded("a"), residents.telemetry("a").metrics.steps) == (None, 0)
+        assert residents.models["a"].account.phase is Phase.UNLOADED
+        assert (residents.models["a"].last_loaded, residents.models["a"].telemetry.metrics.steps) == (None, 0)
 
 
 async def test_a_model_that_never_fits_is_a_load_error() -> None:
     async with opened(residency(1, ModelTerms("huge", Memory(2))), FakeOpener()) as residents:
         with ExitStack() as held, pytest.raises(LoadError) as caught:
-            await residents.hold("huge", held)
+            await residents.models["huge"].hold(held)
         assert caught.value.code == "model_too_large"
-        assert residents.status("huge").state is EngineState.FAILED
+        assert residents.models["huge"].status.state is EngineState.FAILED
 
 
 async def test_the_wait_has_a_deadline() -> None:
     opener = FakeOpener()
-    async with opened(residency(1, "a"), opener) as residents:
+    async with opened(residency(1, "a"), opener, patience=0) as residents:
         with ExitStack() as held, pytest.raises(Busy) as caught:
-            await residents.hold("a", held, anyio.current_time())
+            await residents.models["a"].hold(held)
         assert caught.value.code == "queue_timeout"
-        await until(lambda: residents["a"].phase is Phase.UNLOADED)
+        await until(lambda: residents.models["a"].account.phase is Phase.UNLOADED)
 
 
 async def test_a_granted_request_that_is_cancelled_at_the_same_time_holds_nothing() -> None:
     opener = FakeOpener(loads_at_once=True)
     async with opened(residency(1, "a"), opener) as residents:
         with ExitStack() as held:
-            await residents.hold("a", held)
+            await residents.models["a"].hold(held)
         with anyio.CancelScope() as scope, ExitStack() as held:
             scope.cancel()
-            await residents.hold("a", held)
-        residents.unload("a")
-        await until(lambda: residents["a"].phase is Phase.UNLOADED)
+            await residents.models["a"].hold(held)
+        residents.models["a"].unload()
+        await until(lambda: residents.models["a"].account.phase is Phase.UNLOADED)
 
 
 async def test_a_load_that_ends_just_as_it_is_given_up_serves_none() -> None:
     opener = FakeOpener()
     async with opened(residency(1, "a"), opener) as residents, anyio.create_task_group() as tasks:
-        residents.load("a")
+        residents.models["a"].load()
         await until(lambda: "a" in opener.engines)
         await anyio.wait_all_tasks_blocked()
         opener.engines["a"].load()
-        residents.unload("a")
+        residents.models["a"].unload()
         with ExitStack() as held:
-            tasks.start_soon(residents.hold, "a", held)
+            tasks.start_soon(residents.models["a"].hold, held)
             await anyio.wait_all_tasks_blocked()
-            phases = residents["a"].phase, len(residents["a"].waiting), opener.opened
+            phases = residents.models["a"].account.phase, len(residents.models["a"].account.waiting), opener.opened
             tasks.cancel_scope.cancel()
     assert phases == (Phase.LOADING, 1, ["a", "a"])
 
@@ -247,11 +247,11 @@ async def test_kept_models_load_at_the_start_and_idle_ones_end_in_time() -> None
     opener = FakeOpener(loads_at_once=True)
     models = ModelTerms("kept", Memory(1), keep_loaded=True), ModelTerms("brief", Memory(1), idle_unload=0)
     async with opened(residency(2, *models), opener) as residents:
-        await until(lambda: residents["kept"].phase is Phase.LOADED)
+        await until(lambda: residents.models["kept"].account.phase is Phase.LOADED)
         with ExitStack() as held:
-            await residents.hold("brief", held)
-        await until(lambda: residents["brief"].phase is Phase.UNLOADED)
-        assert residents["kept"].phase is Phase.LOADED
+            await residents.models["brief"].hold(held)
+        await until(lambda: residents.models["brief"].account.phase is Phase.UNLOADED)
+        assert residents.models["kept"].account.phase is Phase.LOADED
 
 
 async def test_a_failed_kept_model_is_tried_again_when_its_time_has_come() -> None:
@@ -264,8 +264,8 @@ async def test_a_failed_kept_model_is_tried_again_when_its_time_has_come() -> No
         opener.engines["kept"].fail("It broke.")
         await until(lambda: len(opener.opened) == 2)
         opener.engines["kept"].load()
-        await until(lambda: residents["kept"].phase is Phase.LOADED)
-        assert residents["kept"].failure == ""
+        await until(lambda: residents.models["kept"].account.phase is Phase.LOADED)
+        assert residents.models["kept"].account.failure == ""
 
 
 async def test_a_failed_model_whose_time_comes_just_after_a_decision_is_tried_again() -> None:
@@ -281,28 +281,28 @@ async def test_a_failed_model_whose_time_comes_just_after_a_decision_is_tried_ag
 async def test_the_end_of_the_server_ends_all_engines_and_refuses_requests() -> None:
     opener = FakeOpener()
     async with opened(residency(2, "a", "b"), opener) as residents:
-        residents.load("a")
-        residents.load("b")
+        residents.models["a"].load()
+        residents.models["b"].load()
         await until(lambda: len(opener.engines) == 2)
         opener.engines["a"].load()
     assert opener.engines == {}
     with ExitStack() as held, pytest.raises(Unavailable, match="shutting down") as caught:
-        await residents.hold("a", held)
+        await residents.models["a"].hold(held)
     assert caught.value.code == "shutting_down"
 
 
 async def test_the_status_of_a_model_without_an_engine_is_stopped() -> None:
     async with opened(residency(1, "a"), FakeOpener()) as residents:
-        assert (residents.status("a").state, residents.engine("a")) == (EngineState.STOPPED, None)
+        assert (residents.models["a"].status.state, residents.models["a"].engine) == (EngineState.STOPPED, None)
 
 
 async def test_what_was_measured_replaces_the_estimate(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     need = 7 * 2**30
     async with opened(residency(2 * need, "a"), FakeOpener(host_memory=need, loads_at_once=True)) as residents:
-        residents.load("a")
-        await until(lambda: residents["a"].phase is Phase.LOADED)
-        assert residents["a"].need == Memory(need)
+        residents.models["a"].load()
+        await until(lambda: residents.models["a"].account.phase is Phase.LOADED)
+        assert residents.models["a"].account.need == Memory(need)
     [loaded] = [vars(record) for record in caplog.records if record.getMessage() == "model loaded"]
     assert (loaded["takes"], loaded["counts"]) == ("3.50 GiB of host memory", "7.00 GiB of host memory")
 
@@ -319,7 +319,7 @@ async def test_three_models_that_share_room_for_two_serve_all_that_stay() -> Non
                     scope.cancel()
                 else:
                     stayed.add(at)
-                await residents.hold("abc"[(number + turn) % 3], held)
+                await residents.models["abc"[(number + turn) % 3]].hold(held)
                 await anyio.lowlevel.checkpoint()
                 answered.append(at)
 
