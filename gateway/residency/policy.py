@@ -69,12 +69,14 @@ class Residency:
         """Record a request for a model. It is granted or refused by `decide`, until it leaves.
 
         Raises:
-            Busy: too many requests wait.
+            Busy: too many requests wait, and this one would have to.
         """
-        if sum(len(resident.waiting) for resident in self.all) >= self._limits.waiting:
+        resident = self._residents[model]
+        at_once = resident.phase is Phase.LOADED and resident.takes(self._limits, self._decided_at)
+        if not at_once and sum(len(one.waiting) for one in self.all) >= self._limits.waiting:
             raise Busy("Too many requests wait for models.", code="queue_full")
         ticket = Ticket(model, self._next_turn())
-        self._residents[model].waiting[ticket] = None
+        resident.waiting[ticket] = None
         return ticket
 
     def leave(self, ticket: Ticket, now: float) -> None:

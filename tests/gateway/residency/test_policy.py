@@ -598,3 +598,16 @@ def test_the_queue_is_bounded() -> None:
     with pytest.raises(Busy) as caught:
         policy.arrive("a")
     assert caught.value.code == "queue_full"
+
+
+def test_a_loaded_model_serves_while_requests_for_others_fill_the_queue() -> None:
+    policy = residency(1, "a", "b")
+    load(policy, "a")
+    for _ in range(LIMITS.waiting):
+        policy.arrive("b")
+    first = policy.arrive("a")
+    assert policy.decide(1) == [Grant(first)]
+    use(policy, "a", 2)
+    use(policy, "a", 3)
+    with pytest.raises(Busy):  # its batch is complete
+        policy.arrive("a")
