@@ -65,6 +65,11 @@ class Residency:
         """Bytes of all models that have a process."""
         return sum((one.need for one in self._in(Phase.LOADING, Phase.LOADED, Phase.UNLOADING)), Memory())
 
+    @property
+    def _soon_free(self) -> Memory:
+        """Bytes that are free once the processes that end now have ended."""
+        return self.budget - sum((one.need for one in self._in(Phase.LOADING, Phase.LOADED)), Memory())
+
     def arrive(self, model: str) -> Ticket:
         """Record a request for a model. It is granted or refused by `decide`, until it leaves.
 
@@ -242,12 +247,11 @@ class Residency:
 
     def _victims(self, resident: Resident) -> list[Resident]:
         """Return the models that must end for this one; none if the room that it waits for is being freed."""
-        soon = self.budget - self.used + sum((one.need for one in self._in(Phase.UNLOADING)), Memory())
-        return victims(resident.need, soon, self._removable()) or []
+        return victims(resident.need, self._soon_free, self._removable()) or []
 
     def _return_excess(self) -> None:
         """Unload idle models where loaded ones take more than was estimated."""
-        excess = (self.budget - self.used).deficit
+        excess = self._soon_free.deficit
         if excess != Memory():
             idle = [resident for resident in self._removable() if resident.idle]
             for resident in victims(excess, Memory(), idle) or idle:

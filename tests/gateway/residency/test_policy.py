@@ -435,6 +435,17 @@ def test_the_measured_bytes_replace_the_estimate() -> None:
     assert policy.used == Memory(3)
 
 
+def test_no_more_models_are_unloaded_for_an_excess_whose_room_is_being_freed() -> None:
+    policy = residency(3, "a", "b", "c")
+    load(policy, "a", "b")
+    policy.want("c")
+    policy.decide(3)
+    policy.loaded("c", Memory(2), 4)
+    assert policy.decide(4) == [Unload("a")]
+    policy.leave(use(policy, "b", 5), 6)
+    assert policy.decide(6) == []
+
+
 def test_models_in_use_stay_though_one_takes_more_than_was_estimated() -> None:
     policy = residency(3, "a", "b", "c")
     load(policy, "a", "b")
