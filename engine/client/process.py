@@ -77,12 +77,14 @@ class EngineProcess:
             OSError: The process cannot be started.
         """
         with anyio.CancelScope(shield=True), ExitStack() as failed, ExitStack() as passed:
-            (stdin, to_child), (from_child, stdout) = os.pipe(), os.pipe()
-            for fd in (stdin, stdout):
-                passed.callback(os.close, fd)
-            writer, reader = PipeWriter(to_child), PipeReader(from_child)
-            for end in (writer, reader):
-                failed.callback(end.close)
+            stdin, to_child = os.pipe()
+            passed.callback(os.close, stdin)
+            writer = PipeWriter(to_child)
+            failed.callback(writer.close)
+            from_child, stdout = os.pipe()
+            passed.callback(os.close, stdout)
+            reader = PipeReader(from_child)
+            failed.callback(reader.close)
             try:
                 process = await anyio.open_process(
                     command,

@@ -1,5 +1,6 @@
 """The child process: its environment, its pipes and its end."""
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -32,6 +33,22 @@ async def test_no_pipe_of_an_ended_process_stays_open(tmp_path: Path) -> None:
             with pytest.raises(FileNotFoundError):
                 await EngineProcess.start([str(tmp_path / "nothing")])
         assert open_files() == before
+
+
+@pytest.mark.anyio
+async def test_a_process_without_files_for_both_pipes_leaves_none_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipes = iter([os.pipe])
+
+    def pipe() -> tuple[int, int]:
+        for create in pipes:
+            return create()
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    before = open_files()
+    monkeypatch.setattr(os, "pipe", pipe)
+    with pytest.raises(OSError, match="Too many open files"):
+        await EngineProcess.start(["/bin/true"])
+    assert open_files() == before
 
 
 @pytest.mark.anyio
