@@ -75,7 +75,7 @@ class Pulls:
         self._make = make
         self._downloads = Downloads(self._pull)
         self._served: dict[str, HubReference] = {}
-        self._deleted: set[str] = set()  # names of models whose engines and files are still there
+        self._deleted: dict[str, HubReference] = {}  # models whose engines and files are still there
         self._locks = WeakValueDictionary[str, anyio.Lock]()
 
     @asynccontextmanager
@@ -86,6 +86,8 @@ class Pulls:
                 await self._serve(reference, file)
         async with self._downloads.open():
             yield
+        for name in tuple(self._deleted):  # the removals that have ended with the server
+            await self._remove_files(name)
 
     def pull(self, reference: HubReference) -> AbstractAsyncContextManager[Watcher]:
         """Begin to pull a model, or join those that wait for it. Raises what `Downloads.watch` does."""
@@ -104,8 +106,7 @@ class Pulls:
             Unavailable: the server is stopping.
         """
         tasks = self._downloads.tasks
-        reference = self._served.pop(model.name)
-        self._deleted.add(model.name)
+        reference = self._deleted[model.name] = self._served.pop(model.name)
         self._models.leave(model.name)
         removed = anyio.Event()
         tasks.start_soon(self._remove, model.name, reference, removed)
@@ -141,20 +142,25 @@ class Pulls:
         served = self._settings.joining(name, file)
         self._models.join(self._make(served, await self._host.join(served), reference.names))
         self._served[name] = reference
-        self._deleted.discard(name)
+        self._deleted.pop(name, None)
 
     async def _remove(self, name: str, reference: HubReference, removed: anyio.Event) -> None:
-        async with self._lock(reference):
-            try:
+        try:
+            async with self._lock(reference):
                 if name in self._deleted:  # it may have been pulled again, or removed by an earlier deletion
-                    self._deleted.remove(name)
                     await self._host.leave(name)
-                    freed = await to_thread.run_sync(self._pulled.remove, reference)
-                    logger.info("model deleted", extra={"model": name, "freed": freed})
-            except (OSError, RuntimeError) as error:  # the latter without a thread
-                logger.error("cannot remove the files of %s: %s", name, error)  # noqa: TRY400 - one line
-            finally:
-                removed.set()
+                    await self._remove_files(name)
+        finally:
+            removed.set()
+
+    async def _remove_files(self, name: str) -> None:
+        reference = self._deleted.pop(name)
+        try:
+            with anyio.CancelScope(shield=True):  # short, and all or nothing
+                freed = await to_thread.run_sync(self._pulled.remove, reference)
+            logger.info("model deleted", extra={"model": name, "freed": freed})
+        except (OSError, RuntimeError) as error:  # the latter without a thread
+            logger.error("cannot remove the files of %s: %s", name, error)  # noqa: TRY400 - one line
 
     def _lock(self, reference: HubReference) -> anyio.Lock:
         """Return the lock of a repository's files."""

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Collection
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -232,6 +233,16 @@ async def test_requests_outlive_the_deletion_of_their_model(tmp_path: Path) -> N
         while not again.complete:
             await anyio.lowlevel.checkpoint()
         assert (len(gateway.hub.fetched), await names(gateway)) == (2, ["tiny:latest", MODEL])
+
+
+async def test_a_model_that_was_deleted_while_in_use_is_gone_after_a_restart(tmp_path: Path) -> None:
+    with ExitStack() as held:
+        async with pulling(tmp_path) as gateway:
+            await pulled(gateway)
+            await gateway.host.residents.models[MODEL].hold(held)
+            assert (await delete(gateway)).status == 200
+    async with pulling(tmp_path) as gateway:
+        assert (await names(gateway), found(tmp_path, "*")) == (["tiny:latest"], [])
 
 
 async def test_requests_that_wait_outlive_the_deletion_of_their_model(tmp_path: Path) -> None:
