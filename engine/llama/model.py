@@ -27,9 +27,10 @@ from engine.llama.hardware.plan import LoadPlan, plan_load
 from engine.llama.log_bridge import route_log
 from engine.llama.memory.buffers import read_weights
 from engine.llama.memory.cell_types import check_cell_types, check_cuda
+from engine.llama.memory.contexts import Contexts, Room, find_rooms, simulator
 from engine.llama.memory.generating import check_generating
 from engine.llama.memory.parameters import largest_step
-from engine.llama.memory.plan import MemoryPlan, Room, cells_per_weight_pass, find_rooms, plan_memory
+from engine.llama.memory.plan import MemoryPlan, cells_per_weight_pass, plan_memory
 from engine.llama.memory.simulation import Simulation
 from engine.llama.vocabulary.tokenizer import Tokenizer
 from engine.prompt import PromptText
@@ -156,10 +157,11 @@ class LlamaModel(Model):
         trained, recurrent = metadata.extended_context(handle, config), metadata.has_state(handle)
         name, size = metadata.architecture(handle), self._tokenizer.size
         with Simulation(config.model, params.c, architecture=name, vocabulary=size, gpus=gpus) as simulation:
+            simulate = simulator(config, self.attention, simulation)
             if metadata.generates(handle, config):
-                check_generating(config, self.attention, simulation, recurrent=recurrent)
-            kind = {"windowed": self.window > 0, "recurrent": recurrent}
-            return plan_memory(config, self.attention, trained, simulation, rooms, **kind)
+                check_generating(config, simulate, recurrent=recurrent)
+            contexts = Contexts(config, simulate, rooms)
+            return plan_memory(contexts, trained, windowed=self.window > 0, recurrent=recurrent)
 
     def _traits(self, handle: int, config: EngineConfig) -> ModelTraits:
         moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)

@@ -6,7 +6,7 @@ from operator import itemgetter
 
 import pytest
 
-from engine.llama.memory import plan
+from engine.llama.memory.contexts import Contexts
 from tests.architectures.conversations import REASONING, Chat, Served, words
 from tests.architectures.families import FAMILIES, Memory, quick_for_some
 
@@ -26,7 +26,7 @@ def title(shape: tuple[str, str]) -> str:
 def shape(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[str, bool]:
     """Return a family, and whether its slots share their cells."""
     name, kind = request.param
-    monkeypatch.setattr(plan, "fits_full_windows", lambda *_arguments: kind == FULL)
+    monkeypatch.setattr(Contexts, "headroom", lambda *_arguments: 0 if kind == FULL else -1)
     return str(name), kind == UNIFIED
 
 

@@ -9,7 +9,7 @@ from engine.config import EngineConfig
 from engine.core.drafts import drafter
 from engine.core.drafts.drafter import NgramDrafter
 from engine.core.drafts.speculation import LENGTHS
-from engine.llama.memory import plan
+from engine.llama.memory.contexts import Contexts
 from tests.architectures.engine import Answer, Engine
 from tests.architectures.families import CONTEXT, FAMILIES, Memory
 from tests.architectures.models import family_model
@@ -44,7 +44,7 @@ def shared(request: pytest.FixtureRequest) -> Iterator[Engine]:
         model=str(family_model(request.param)), slots=SLOTS, context=CONTEXT // 2, threads=1, prefix_store=2**26
     )
     with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
-        patch.setattr(plan, "fits_full_windows", lambda *_arguments: False)
+        patch.setattr(Contexts, "headroom", lambda *_arguments: -1)
         yield Engine(config, stack, exact=True)
 
 

@@ -15,7 +15,7 @@ from engine.config import EngineConfig
 from engine.errors import LoadError, RequestError
 from engine.hardware import RopeScaling
 from engine.llama import devices, metadata
-from engine.llama.memory import plan
+from engine.llama.memory.contexts import Contexts
 from engine.llama.model import LlamaModel
 from tests.architectures.families import CONTEXT, FAMILIES
 from tests.architectures.models import write_family
@@ -286,7 +286,7 @@ def test_a_sliding_window_model_drops_parts_where_memory_allows_full_caches(
     monkeypatch: pytest.MonkeyPatch, fits: bool
 ) -> None:
     monkeypatch.setattr(llama_cpp, "llama_model_n_swa", lambda _handle: 1)
-    monkeypatch.setattr(plan, "fits_full_windows", lambda *_arguments: fits)
+    monkeypatch.setattr(Contexts, "headroom", lambda *_arguments: 0 if fits else -1)
     with load(config(context=256)) as loaded:
         assert (loaded.traits.can_trim, loaded.memory.full_windows) == (fits, fits)
         assert loaded.traits.windowed

@@ -1,6 +1,7 @@
 """The choice of the context length of a slot."""
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -9,15 +10,13 @@ from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.llama import devices
 from engine.llama.memory.buffers import HOST, Buffers
+from engine.llama.memory.contexts import Contexts, ContextShape, Room, find_rooms
 from engine.llama.memory.parameters import all_cells
-from engine.llama.memory.plan import (
-    Need,
-    Room,
-    choose_context,
-    choose_prefix_store,
-    choose_snapshots,
-    find_rooms,
-)
+from engine.llama.memory.plan import choose_context, choose_prefix_store, choose_snapshots
+from engine.llama.memory.simulation import SimulatedContext
+
+Need = Callable[[int, int], Buffers]
+"""Returns the buffers of a context by its slots, and the tokens of each."""
 
 TOKEN = 10 * 4 * 128 * 2
 TRAINED = 4096
@@ -27,10 +26,10 @@ def config(**fields: Any) -> EngineConfig:
     return EngineConfig(model="any", **fields)
 
 
-def needs(slots: int = 8, *, compute: int = 0, gpu: float = 0.0) -> Need:
+def needs(*, compute: int = 0, gpu: float = 0.0) -> Need:
     """Return the buffers of contexts whose cells are on a GPU to a share."""
 
-    def need(context: int) -> Buffers:
+    def need(slots: int, context: int) -> Buffers:
         cells = all_cells(slots, context) * TOKEN
         on_gpu = int(cells * gpu)
         return Buffers({HOST: cells - on_gpu, "GPU": on_gpu}, {HOST: compute})
@@ -39,7 +38,12 @@ def needs(slots: int = 8, *, compute: int = 0, gpu: float = 0.0) -> Need:
 
 
 def choose(settings: EngineConfig, rooms: dict[str, Room], need: Need | None = None, trained: int = TRAINED) -> int:
-    return choose_context(settings, trained, need or needs(settings.slots), TOKEN, rooms)
+    buffers = need or needs()
+
+    def simulate(shape: ContextShape) -> SimulatedContext:
+        return SimulatedContext(buffers(shape.slots, shape.context), shape.snapshots, moves_cells=True)
+
+    return choose_context(Contexts(settings, simulate, rooms), trained)
 
 
 def fitting(tokens: int, slots: int = 8) -> dict[str, Room]:
@@ -105,20 +109,21 @@ def test_the_buffers_of_the_largest_step_leave_fewer_tokens() -> None:
 def test_cells_that_stop_growing_leave_room_for_more_tokens(window: int) -> None:
     """Three of four layers have a sliding window."""
 
-    def need(context: int) -> Buffers:
-        cells = all_cells(8, context), all_cells(8, min(context, window))
+    def need(slots: int, context: int) -> Buffers:
+        cells = all_cells(slots, context), all_cells(slots, min(context, window))
         return Buffers({HOST: (cells[0] + 3 * cells[1]) * TOKEN}, {})
 
     chosen = choose(config(), fitting(8192), need, trained=2**20)
-    assert sum(need(chosen).all.values()) <= 8192 * 8 * TOKEN < sum(need(chosen + 256).all.values())
+    assert sum(need(8, chosen).all.values()) <= 8192 * 8 * TOKEN < sum(need(8, chosen + 256).all.values())
 
 
 def test_few_contexts_are_simulated() -> None:
     simulated: list[int] = []
 
-    def need(context: int) -> Buffers:
-        simulated.append(context)
-        return needs(compute=TOKEN)(context)
+    def need(slots: int, context: int) -> Buffers:
+        if slots == 8:  # not the sequence whose tokens are measured
+            simulated.append(context)
+        return needs(compute=TOKEN)(slots, context)
 
     assert choose(config(), fitting(100_000), need, trained=2**20) == 99_840
     assert len(simulated) <= 5
@@ -144,9 +149,9 @@ def test_the_tighter_memory_decides() -> None:
 
 def test_the_prefix_store_gets_a_share_of_the_free_memory_or_the_configured_size() -> None:
     cells = TOKEN * 8 * 1024
-    host, buffers = Room(cells + 5000, 0.25), needs()(1000)
+    host, buffers = Room(cells + 5000, 0.25), needs()(8, 1000)
     assert choose_prefix_store(config(), buffers, host) == 500
-    assert choose_prefix_store(config(), needs(gpu=0.5)(1000), Room(cells // 2 + 5000, 0.25)) == 500
+    assert choose_prefix_store(config(), needs(gpu=0.5)(8, 1000), Room(cells // 2 + 5000, 0.25)) == 500
     assert choose_prefix_store(config(), buffers, Room(cells - 1, 0.25)) == 0
     assert choose_prefix_store(config(), buffers, Room(2**50, 0.25)) == 8 * 2**30
     assert choose_prefix_store(config(prefix_store=7), buffers, host) == 7

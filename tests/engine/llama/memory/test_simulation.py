@@ -17,8 +17,9 @@ from engine.llama.attention import AUTO, NO_FLASH, Attention
 from engine.llama.backend_sampling.samplers import TopKSamplers
 from engine.llama.log_bridge import capture_log
 from engine.llama.memory.buffers import HOST
+from engine.llama.memory.contexts import Contexts, Room, simulator
 from engine.llama.memory.parameters import all_cells, context_params
-from engine.llama.memory.plan import Room, plan_memory
+from engine.llama.memory.plan import plan_memory
 from engine.llama.memory.simulation import Simulation
 from engine.llama.model import LlamaModel
 from tests.architectures.families import FAMILIES, quick_for_some
@@ -62,6 +63,10 @@ def allocated(model: LlamaModel, params: llama_cpp.llama_context_params) -> Coun
         for kind, size in _ALLOCATED.findall(line.text):
             found[kind] += round(float(size) * 2**20)
     return found
+
+
+def contexts(settings: EngineConfig, simulation: Simulation) -> Contexts:
+    return Contexts(settings, simulator(settings, AUTO, simulation), {HOST: Room(2**30, 1.0)})
 
 
 def usable(attention: Attention, model: LlamaModel) -> Attention:
@@ -116,9 +121,9 @@ def test_the_cells_of_a_token_are_exact_to_the_byte(
     settings = config(family, kv_type_k=kind, kv_type_v=kind)
     if kind[0] == "q" and family == "deepseek-2":  # 40 numbers are no whole blocks of 32
         with pytest.raises(LoadError, match="does not divide"):
-            plan_memory(settings, AUTO, 2048, simulation, {HOST: Room(2**30, 1.0)})
+            plan_memory(contexts(settings, simulation), 2048)
         return
-    plan = plan_memory(settings, AUTO, 2048, simulation, {HOST: Room(2**30, 1.0)})
+    plan = plan_memory(contexts(settings, simulation), 2048)
     assert plan.token_bytes == numbers * bits / 8
 
 
@@ -128,7 +133,7 @@ def test_the_cells_of_a_token_are_exact_to_the_byte(
 def test_slots_keep_snapshots_where_llama_cpp_can(simulation: Simulation, family: str, snapshots: int) -> None:
     def planned(**fields: Any) -> int:
         settings = config(family, slots=3, context=256, **fields)
-        return plan_memory(settings, AUTO, 2048, simulation, {HOST: Room(2**30, 1.0)}, recurrent=True).snapshots
+        return plan_memory(contexts(settings, simulation), 2048, recurrent=True).snapshots
 
     assert planned() == snapshots
     assert planned(speculation=False) == 0
