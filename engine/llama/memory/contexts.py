@@ -119,8 +119,13 @@ class Contexts:
         Raises:
             LoadError: it does not.
         """
-        if self._too_large(context):
+        if self._cell_bytes(context) > self._free:
             raise self._short_of_memory(context, self._cell_bytes(context), self._free)
+        if self._too_large(context):
+            raise LoadError(
+                f"{self.config.slots} x {context} tokens of context are more than the {_MOST_CELLS} that llama.cpp can "
+                "count: choose fewer slots or a smaller context"
+            )
         for device, needed in self.buffers(context).all.items():
             if needed > (free := self.rooms[device].free):
                 raise self._short_of_memory(context, needed, free, f" on {device}")
