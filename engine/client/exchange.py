@@ -8,7 +8,6 @@ import anyio
 from engine.client.mailbox import Mailbox
 from engine.client.measurements.histogram import TOKEN_GAPS, Histogram
 from engine.client.pace import QueuePace
-from engine.client.refusals import error_from
 from engine.errors import Busy, EngineError, EngineFault, RequestError, SlowReader, Unavailable
 from engine.events import Event, Released
 from engine.info import EngineMetrics, QueuedRequest
@@ -130,7 +129,7 @@ class Exchange:
         mailbox = self._in_flight.get(message.key)
         if mailbox is not None and not mailbox.cancelled:
             del self._in_flight[message.key]
-            mailbox.fail(error_from(message, self.queue_seconds(mailbox.request, metrics)), self._time())
+            mailbox.fail(message.fault.error(self.queue_seconds(mailbox.request, metrics)), self._time())
 
     def queue_seconds(self, request: Request, metrics: EngineMetrics | None) -> float | None:
         """Return the time until a request like this one would be served, or None if it is unknown."""

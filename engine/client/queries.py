@@ -10,7 +10,6 @@ import anyio
 import anyio.lowlevel
 
 from engine.client.exchange import Send
-from engine.client.refusals import error_from
 from engine.errors import RequestError, Unavailable
 from engine.notifier import Notifier
 from engine.protocol.messages import Answered, AnswerT, AnyQuery, Ask, CancelQuery, Inspect, Query, QueryFailed
@@ -94,7 +93,7 @@ class Queries:
                 if not reply.more:
                     return answer
                 take(answer)
-            raise error_from(reply)
+            raise reply.fault.error()
         finally:
             self._forget(query_id)
 

@@ -6,13 +6,13 @@ A message is a tagged struct: its frame begins with the class name. A new query 
 
 from typing import Generic, TypeAlias, TypeVar
 
-import msgspec
 from msgspec import Struct
 
 from engine.config import EngineConfig
 from engine.events import Event, TokenRun
 from engine.info import EngineMetrics, HeldPrefix, ModelInfo, SlotInfo
 from engine.prompt import TextPrompt
+from engine.protocol.fault import Fault
 from engine.request import AdapterSet, EmbeddingRequest, GenerationRequest, SlotAction
 
 AnswerT = TypeVar("AnswerT")
@@ -228,16 +228,8 @@ class Refused(_Message, frozen=True):
 
     key: int
     """Id of the request."""
-    fault: str
-    """Name of a class in `engine.errors`."""
-    message: str
-    """`EngineError.message`."""
-    code: str | None
-    """`EngineError.code`."""
-    param: str | None
-    """`EngineError.param`."""
-    figures: dict[str, int] = msgspec.field(default_factory=dict)
-    """`EngineError.figures`."""
+    fault: Fault
+    """Reason."""
 
 
 class Step(_Message, frozen=True):
@@ -273,14 +265,8 @@ class QueryFailed(_Message, frozen=True):
 
     query_id: int
     """Id of the query."""
-    fault: str
-    """Name of a class in `engine.errors`."""
-    message: str
-    """`EngineError.message`."""
-    code: str | None
-    """`EngineError.code`."""
-    param: str | None
-    """`EngineError.param`."""
+    fault: Fault
+    """Reason."""
 
 
 Submission: TypeAlias = Generate | Embed

@@ -7,12 +7,14 @@ from typing import TypeVar
 from engine.core.lane import Job
 from engine.core.model import Model
 from engine.errors import Busy, EngineError, EngineFault, RequestError
+from engine.protocol.fault import Fault
 from engine.protocol.messages import (
     Accepted,
     Answered,
     AnyAnswer,
     Ask,
     FromEngine,
+    QueryFailed,
     Refused,
     Submission,
     Working,
@@ -22,7 +24,7 @@ from engine.worker.backlog import Arrival, Backlog, Kind
 from engine.worker.lanes.lane import AnyLane
 from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
-from engine.worker.queries import answer_query, query_failed
+from engine.worker.queries import answer_query
 from engine.worker.slices import Effort, Slices
 
 logger = logging.getLogger(__name__)
@@ -69,14 +71,14 @@ class Intake:
             client = arrival.request.client
             self._backlog.add(Arrival((Kind.REQUEST, arrival.key), client, self._admit(arrival)))
         except Busy as error:
-            self._write(_refused(arrival, error))
+            self._write(Refused(arrival.key, Fault.of(error)))
 
     def ask(self, arrival: Ask) -> None:
         """Add a query. Unless it is cancelled first, `Answered` or `QueryFailed` replies."""
         try:
             self._backlog.add(Arrival((Kind.QUERY, arrival.query_id), arrival.client, self._answer(arrival)))
         except Busy as error:
-            self._write(query_failed(arrival.query_id, error))
+            self._write(QueryFailed(arrival.query_id, Fault.of(error)))
 
     def cancel_request(self, key: int) -> bool:
         """Cancel a request in the intake. Returns False if it is not, or no longer, in the intake."""
@@ -110,7 +112,7 @@ class Intake:
             if self.cancel_request(arrival.key):
                 # Not the message, which may quote the request.
                 logger.debug("request refused", extra={"request_id": arrival.request.id, "code": error.code})
-                self._write(_refused(arrival, error))
+                self._write(Refused(arrival.key, Fault.of(error)))
 
     def _lane_for(self, request: Request) -> AnyLane:
         """Return the lane of a request.
@@ -138,7 +140,7 @@ class Intake:
         try:
             answer = yield from _guarded(answer_query(arrival.query, self._model, send))
         except EngineError as error:
-            reply: FromEngine = query_failed(arrival.query_id, error)
+            reply: FromEngine = QueryFailed(arrival.query_id, Fault.of(error))
         else:
             reply = Answered(arrival.query_id, answer)
         if self._backlog.remove((Kind.QUERY, arrival.query_id)):
@@ -158,7 +160,3 @@ def _guarded(slices: Slices[T]) -> Slices[T]:
     except Exception as error:
         logger.exception("work on a request or query failed")
         raise EngineFault("The engine failed to read this request.", code="engine_failed") from error
-
-
-def _refused(arrival: Submission, error: EngineError) -> Refused:
-    return Refused(arrival.key, type(error).__name__, error.message, error.code, error.param, dict(error.figures))

@@ -1,12 +1,12 @@
-"""Handlers of the queries that need the vocabulary, and the reply to any query that failed."""
+"""Handlers of the queries that need the vocabulary."""
 
 from collections.abc import Callable, Iterator, Sequence
 
 from engine.core.model import Model
-from engine.errors import EngineError, RequestError
+from engine.errors import RequestError
 from engine.events import TokenRun
 from engine.prompt import text_of
-from engine.protocol.messages import AnyAnswer, AnyQuery, Detokenize, Detokenized, QueryFailed, Tokenize, Tokenized
+from engine.protocol.messages import AnyAnswer, AnyQuery, Detokenize, Detokenized, Tokenize, Tokenized
 from engine.worker.admission import check_ids
 from engine.worker.long_texts import begins_too_long
 from engine.worker.slices import Effort, Slices, effort_of_text
@@ -68,11 +68,6 @@ def _detokenize(query: Detokenize, model: Model) -> Slices[Detokenized]:
         check_ids(ids, model.info.vocabulary, "tokens")
         pieces += [model.piece(token, special=query.special) for token in ids]
     return Detokenized(b"".join(pieces))
-
-
-def query_failed(query_id: int, error: EngineError) -> QueryFailed:
-    """Return the reply to a query that has no answer."""
-    return QueryFailed(query_id, type(error).__name__, error.message, error.code, error.param)
 
 
 def _runs(tokens: Sequence[int]) -> Iterator[Sequence[int]]:

@@ -18,11 +18,11 @@ from uuid import uuid4
 
 from engine.core.partition import partition_hash
 from engine.errors import EngineError, EngineFault, RequestError
-from engine.protocol.messages import Answered, FromEngine, KeepSlot, SlotKept
+from engine.protocol.fault import Fault
+from engine.protocol.messages import Answered, FromEngine, KeepSlot, QueryFailed, SlotKept
 from engine.regular_files import require_regular
 from engine.request import SlotAction
 from engine.worker.loop import StepLoop
-from engine.worker.queries import query_failed
 from engine.worker.slot_states import SlotState, SlotStates
 
 _MARK = b"llama-gateway slot 1\n"
@@ -64,7 +64,8 @@ class SlotFiles:
             thread.start()
         except RuntimeError:
             del self._waiting[query_id]
-            self._write(query_failed(query_id, EngineFault("there is no thread for the slot", code="engine_failed")))
+            error = EngineFault("there is no thread for the slot", code="engine_failed")
+            self._write(QueryFailed(query_id, Fault.of(error)))
 
     def cancel(self, query_id: int) -> None:
         """Cancel work that waits for its slot."""
@@ -89,7 +90,7 @@ class SlotFiles:
             error: EngineError = EngineFault("there is no memory for the cells of the slot", code="engine_failed")
         except EngineError as raised:
             error = raised
-        return query_failed(query_id, error)
+        return QueryFailed(query_id, Fault.of(error))
 
     def _answer(self, query: KeepSlot, done: Future[Any]) -> SlotKept:
         states, seq_id, partition = self._states, query.slot, partition_hash(query.partition, query.adapters)

@@ -31,6 +31,7 @@ from pathlib import Path
 from engine.events import Embedded, Event, Failed, Finished, FinishReason, Released, Started, Text, TokenRun
 from engine.info import EngineMetrics, ModelInfo, SlotInfo
 from engine.protocol.codec import Decoder, encode
+from engine.protocol.fault import Fault
 from engine.protocol.messages import (
     Accepted,
     Answered,
@@ -190,7 +191,7 @@ class ScriptedChild:
                 self.write(Accepted(running.key, (7,)))
             case "refuse", fault:
                 self.end(running)
-                self.write(Refused(running.key, fault, "refused as told", "told", "prompt"))
+                self.write(Refused(running.key, Fault(fault, "refused as told", "told", "prompt")))
             case "start", *_:
                 running.phase = "prefill"
                 self.step((running.key, Started()))
@@ -278,7 +279,7 @@ class ScriptedChild:
 
 
 def failed(query_id: int) -> QueryFailed:
-    return QueryFailed(query_id, "RequestError", "failed as told", "told", "tokens")
+    return QueryFailed(query_id, Fault("RequestError", "failed as told", "told", "tokens"))
 
 
 def this_life(script: str, life: int) -> str:

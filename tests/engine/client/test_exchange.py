@@ -24,6 +24,7 @@ from engine.events import (
 )
 from engine.info import EngineMetrics, QueuedRequest
 from engine.protocol.codec import encode
+from engine.protocol.fault import Fault
 from engine.protocol.messages import Accepted, Answered, Cancel, EndReasoning, Generate, Inspected, Refused, ToEngine
 from tests.engine.client.harness import ask
 
@@ -226,7 +227,7 @@ async def test_a_failure_by_a_field_of_the_request_names_it(line: Line) -> None:
 @pytest.mark.parametrize("kind", [RequestError, Busy, Unavailable, EngineFault])
 async def test_a_refusal_raises_the_exception_of_its_kind(line: Line, kind: type[Exception]) -> None:
     mailbox = line.open()
-    line.exchange.refuse(Refused(line.keys()[0], kind.__name__, "no", "code", "param", {"n_ctx": 8}), None)
+    line.exchange.refuse(Refused(line.keys()[0], Fault(kind.__name__, "no", "code", "param", {"n_ctx": 8})), None)
     with pytest.raises(kind) as caught:
         await mailbox.accepted()
     told = {"message": "no", "code": "code", "param": "param", "retry_after": None, "figures": {"n_ctx": 8}}
@@ -262,7 +263,7 @@ async def test_a_request_that_ended_is_not_cancelled(line: Line) -> None:
     finished, failed, refused = line.open(), line.open(), line.open()
     line.news(finished, END)
     line.news(failed, Failed("broken", "broke"))
-    line.exchange.refuse(Refused(line.keys()[2], "Busy", "full", None, None), None)
+    line.exchange.refuse(Refused(line.keys()[2], Fault("Busy", "full")), None)
     for mailbox in (finished, failed, refused):
         line.exchange.cancel(mailbox, "gone")
     assert line.cancels() == []
@@ -271,7 +272,7 @@ async def test_a_request_that_ended_is_not_cancelled(line: Line) -> None:
 async def test_a_refusal_that_crosses_with_a_cancel_leaves_the_release_to_come(line: Line) -> None:
     mailbox = line.open()
     line.exchange.cancel(mailbox, "gone")
-    line.exchange.refuse(Refused(line.keys()[0], "Busy", "full", None, None), None)
+    line.exchange.refuse(Refused(line.keys()[0], Fault("Busy", "full")), None)
     ended = [mailbox.ended]
     line.news(mailbox, Released("gone", 0, 0))
     assert [*ended, mailbox.ended] == [False, True]
@@ -280,7 +281,7 @@ async def test_a_refusal_that_crosses_with_a_cancel_leaves_the_release_to_come(l
 async def test_events_for_an_unknown_key_are_dropped(line: Line) -> None:
     line.exchange.deliver([(999, HELLO), (999, END)], 0.0)
     line.exchange.accept(Accepted(999, (1,)))
-    line.exchange.refuse(Refused(999, "Busy", "full", None, None), None)
+    line.exchange.refuse(Refused(999, Fault("Busy", "full")), None)
     assert line.exchange.oldest_sent_at is None
 
 
@@ -442,7 +443,7 @@ async def test_the_oldest_request_is_known_until_it_has_ended(line: Line) -> Non
     assert line.exchange.oldest_sent_at == first.sent_at
     line.news(first, Released("queued", 0, 0))
     assert line.exchange.oldest_sent_at == second.sent_at
-    line.exchange.refuse(Refused(line.keys()[1], "Busy", "full", None, None), None)
+    line.exchange.refuse(Refused(line.keys()[1], Fault("Busy", "full")), None)
     assert line.exchange.oldest_sent_at is None
 
 
@@ -539,7 +540,7 @@ async def test_a_full_queue_is_an_error_with_the_time_that_the_queue_needs(line:
     line.news(served, Started(), now=100)
     line.news(served, END, now=107)
     metrics = EngineMetrics(slots=2, waiting=4)
-    line.exchange.refuse(Refused(line.keys()[1], "Busy", "no", "queue_full", None), metrics)
+    line.exchange.refuse(Refused(line.keys()[1], Fault("Busy", "no", "queue_full")), metrics)
     with pytest.raises(Busy) as caught:
         await refused.accepted()
     assert caught.value.retry_after == 14

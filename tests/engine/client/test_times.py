@@ -7,6 +7,7 @@ from engine.client.mailbox import Mailbox
 from engine.client.measurements.summary import summarize
 from engine.events import Event, Finished, FinishReason, PromptProgress, Released, Started, Text
 from engine.info import EngineMetrics
+from engine.protocol.fault import Fault
 from engine.protocol.messages import Accepted, Refused, ToEngine
 from tests.engine.client.harness import ask
 
@@ -112,6 +113,6 @@ async def test_only_a_refusal_for_want_of_room_says_when_to_try_again(fault: str
     clocked.open()
     mailbox = clocked.open()
     clocked.now = 10.0
-    clocked.exchange.refuse(Refused(mailbox.key or 0, fault, "no", "code", None), EngineMetrics(slots=1, waiting=1))
+    clocked.exchange.refuse(Refused(mailbox.key or 0, Fault(fault, "no", "code")), EngineMetrics(slots=1, waiting=1))
     assert mailbox.error is not None
     assert mailbox.error.retry_after == retry_after

@@ -48,7 +48,8 @@ def test_an_input_that_can_never_be_embedded_is_refused_at_once(
 ) -> None:
     client.embed(1, *inputs)
     refused = client.expect(Refused)
-    assert (refused.key, refused.fault, refused.param, refused.code) == (1, "RequestError", "input", code)
+    fault = refused.fault
+    assert (refused.key, fault.kind, fault.param, fault.code) == (1, "RequestError", "input", code)
     assert client.inspect().metrics.steps == 0
 
 
@@ -166,8 +167,8 @@ def test_a_model_that_only_embeds_has_no_slots_and_refuses_to_generate() -> None
     model.info = replace(model.info, generates=False)
     client = Client(model=model).loaded()
     client.generate(1, "hello")
-    refused = client.expect(Refused)
-    assert (refused.fault, refused.code, refused.param) == ("RequestError", "unsupported_model", "model")
+    fault = client.expect(Refused).fault
+    assert (fault.kind, fault.code, fault.param) == ("RequestError", "unsupported_model", "model")
     client.embed(2, "hello")
     client.event(2, Embedded)
     inspected = client.inspect()

@@ -96,7 +96,7 @@ def test_requests_that_are_refused_for_their_length_compile_no_grammar(client: C
         client.generate(key, "a", max_tokens=10**6, grammar=grammar(f"costly{key}"), client="hostile")
     client.generate(MANY, "a", max_tokens=1, client="victim")
     client.event(MANY, Finished)
-    refused = [client.expect(Refused) for _ in range(MANY)]
+    refused = [client.expect(Refused).fault for _ in range(MANY)]
     assert {(one.param, one.code) for one in refused} == {("max_tokens", "context_length_exceeded")}
     assert model.grammars.calls == []
 
@@ -114,18 +114,18 @@ def test_a_long_prompt_is_tokenised_after_everything_that_is_cheaper_to_refuse(
     client: Client, model: SlowModel, fields: dict[str, object], param: str
 ) -> None:
     client.generate(1, LONG, grammar=GRAMMAR, **fields)
-    assert client.expect(Refused).param == param
+    assert client.expect(Refused).fault.param == param
     assert (model.seen, model.grammars.calls) == ([], [])
 
 
 def test_token_ids_are_checked_before_a_text_beside_them_is_tokenised(client: Client, model: SlowModel) -> None:
     client.generate(1, LONG, (1, 10**6))  # type: ignore[arg-type]
-    assert (client.expect(Refused).code, model.seen) == ("token_out_of_range", [])
+    assert (client.expect(Refused).fault.code, model.seen) == ("token_out_of_range", [])
 
 
 def test_a_prompt_that_is_far_too_long_is_only_tokenised_in_short_pieces(client: Client, model: SlowModel) -> None:
     client.generate(1, "x" * 200 * SHORT_TEXT, grammar=GRAMMAR)
-    assert client.expect(Refused).code == "context_length_exceeded"
+    assert client.expect(Refused).fault.code == "context_length_exceeded"
     assert max(map(len, model.seen)) == SHORT_TEXT
     assert sum(map(len, model.seen)) <= (2 * 8 + 1) * SHORT_TEXT
     assert model.grammars.calls == []
@@ -133,7 +133,7 @@ def test_a_prompt_that_is_far_too_long_is_only_tokenised_in_short_pieces(client:
 
 def test_an_invalid_input_is_refused_before_a_text_is_tokenised(client: Client, model: SlowModel) -> None:
     client.embed(1, "text", (10**6,))
-    assert (client.expect(Refused).code, model.seen) == ("token_out_of_range", [])
+    assert (client.expect(Refused).fault.code, model.seen) == ("token_out_of_range", [])
 
 
 def test_costly_work_of_others_does_not_delay_a_request(client: Client, model: SlowModel) -> None:
@@ -201,14 +201,14 @@ def test_the_inputs_of_one_request_take_turns_with_other_clients(client: Client,
 def test_a_grammar_that_cannot_be_compiled_refuses_its_request_alone(client: Client) -> None:
     client.generate(1, "a", grammar=grammar("("))
     client.generate(2, "a", grammar=GRAMMAR)
-    assert (client.expect(Refused).code, client.event(2, Finished).text) == ("invalid_grammar", "abc")
+    assert (client.expect(Refused).fault.code, client.event(2, Finished).text) == ("invalid_grammar", "abc")
 
 
 def test_an_unexpected_error_fails_its_request_alone(client: Client, caplog: pytest.LogCaptureFixture) -> None:
     client.generate(1, "a", grammar=grammar("defect"))
     client.generate(2, "a", grammar=GRAMMAR)
-    refused = client.expect(Refused)
-    assert (refused.fault, refused.code, client.event(2, Finished).text) == ("EngineFault", "engine_failed", "abc")
+    fault = client.expect(Refused).fault
+    assert (fault.kind, fault.code, client.event(2, Finished).text) == ("EngineFault", "engine_failed", "abc")
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [ZeroDivisionError]
 
 
@@ -243,13 +243,13 @@ def test_a_request_without_room_is_refused_before_its_text_is_tokenised(
 ) -> None:
     monkeypatch.setattr(StepLoop, "check_room", no_room)
     client.generate(1, "a")
-    assert (client.expect(Refused).fault, model.seen) == ("Busy", [])
+    assert (client.expect(Refused).fault.kind, model.seen) == ("Busy", [])
 
 
 def test_a_request_whose_room_was_taken_meanwhile_is_refused(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(StepLoop, "add", no_room)
     client.generate(1, "a")
-    assert client.expect(Refused).fault == "Busy"
+    assert client.expect(Refused).fault.kind == "Busy"
 
 
 def no_room(*_arguments: object) -> None:
@@ -262,7 +262,7 @@ def test_a_client_with_too_many_requests_is_refused_and_others_are_not(client: C
     for key in range(most + 1):
         client.generate(key, "a", grammar=grammar(f"g{key}"), client="hostile")
     refused = client.expect(Refused)
-    assert (refused.key, refused.fault, refused.code) == (most, "Busy", "queue_full")
+    assert (refused.key, refused.fault.kind, refused.fault.code) == (most, "Busy", "queue_full")
     client.generate(5000, "a", max_tokens=1, client="victim")
     client.event(5000, Finished)
     client.worker.receive(Cancel(0))
@@ -276,7 +276,7 @@ def test_a_client_with_too_many_queries_is_refused(client: Client, model: SlowMo
     for query_id in range(most + 1):
         client.worker.receive(Ask(query_id, Tokenize((LONG,), special=True, begin=True), "hostile"))
     failed = client.expect(QueryFailed)
-    assert (failed.query_id, failed.fault, failed.code) == (most, "Busy", "queue_full")
+    assert (failed.query_id, failed.fault.kind, failed.fault.code) == (most, "Busy", "queue_full")
 
 
 def test_each_piece_of_work_is_timed(client: Client, model: SlowModel) -> None:

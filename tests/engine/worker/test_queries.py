@@ -43,7 +43,7 @@ def test_texts_without_tokens_have_an_answer(client: Client) -> None:
 def test_too_long_texts_are_refused_before_they_are_tokenised(client: Client) -> None:
     client.ask(1, Tokenize(("x" * MOST_TEXT, "y"), special=True, begin=True))
     failed = client.expect(QueryFailed)
-    assert (failed.fault, failed.param, failed.code) == ("RequestError", "content", "invalid_value")
+    assert (failed.fault.kind, failed.fault.param, failed.fault.code) == ("RequestError", "content", "invalid_value")
 
 
 def test_a_text_with_too_many_tokens_is_refused_by_short_pieces(client: Client) -> None:
@@ -56,7 +56,7 @@ def test_a_text_with_too_many_tokens_is_refused_by_short_pieces(client: Client) 
     client.model.tokenize = counted  # type: ignore[method-assign]
     client.ask(1, Tokenize(("x" * 2 * MOST_TOKENS,), special=True, begin=True))
     failed = client.expect(QueryFailed)
-    assert (failed.fault, failed.param, failed.code) == ("RequestError", "content", "invalid_value")
+    assert (failed.fault.kind, failed.fault.param, failed.fault.code) == ("RequestError", "content", "invalid_value")
     assert max(sizes) == SHORT_TEXT
 
 
@@ -75,7 +75,7 @@ def test_a_long_text_of_a_request_does_not_wait_for_that_of_a_query() -> None:
     client.ask(1, Tokenize(("q" * (SHORT_TEXT + 1),), special=True, begin=True))
     assert begun.wait(GUARD)
     client.generate(2, "r" * (SHORT_TEXT + 1))
-    assert client.expect(Refused).code == "context_length_exceeded"
+    assert client.expect(Refused).fault.code == "context_length_exceeded"
     go_on.set()
     client.worker.stop()
 
@@ -108,8 +108,8 @@ def test_tokens_become_bytes(client: Client) -> None:
 def test_an_id_that_the_model_does_not_have_fails(client: Client, token: int) -> None:
     client.ask(1, Detokenize((97, token), special=True))
     failed = client.expect(QueryFailed)
-    assert (failed.query_id, failed.fault, failed.param) == (1, "RequestError", "tokens")
-    assert failed.code == "token_out_of_range"
+    assert (failed.query_id, failed.fault.kind, failed.fault.param) == (1, "RequestError", "tokens")
+    assert failed.fault.code == "token_out_of_range"
 
 
 def test_a_query_waits_for_no_pass(client: Client) -> None:

@@ -13,6 +13,7 @@ import pytest
 from engine.core.kv.cell_changes import Removal
 from engine.errors import EngineFault, RequestError
 from engine.events import Finished
+from engine.protocol.fault import Fault
 from engine.protocol.messages import Answered, Ask, CancelQuery, FromEngine, KeepSlot, QueryFailed, SlotKept, Step
 from engine.request import SlotAction
 from engine.testing.fake_model import FakeModel
@@ -44,9 +45,9 @@ def kept(client: Client, action: SlotAction, slot: int, file: Path | str = "", *
     return answer
 
 
-def failed(client: Client, action: SlotAction, slot: int, file: Path | str = "", **fields: Any) -> QueryFailed:
+def failed(client: Client, action: SlotAction, slot: int, file: Path | str = "", **fields: Any) -> Fault:
     ask(client, KeepSlot(action, slot, str(file), **fields))
-    return client.expect(QueryFailed)
+    return client.expect(QueryFailed).fault
 
 
 def test_a_request_gets_the_slot_that_it_names(client: Client) -> None:
@@ -155,7 +156,7 @@ def test_a_file_system_that_fails_is_not_the_fault_of_the_request(client: Client
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     for failure in (failed(client, SAVE, 0, loop / "file"), failed(client, RESTORE, 0, loop)):
-        assert (failure.fault, failure.code, failure.param) == ("EngineFault", "file_failed", None)
+        assert (failure.kind, failure.code, failure.param) == ("EngineFault", "file_failed", None)
         assert os.strerror(errno.ELOOP) in failure.message
 
 

@@ -70,9 +70,10 @@ def test_a_request_that_can_never_run_is_refused_at_once(
     prompts = fields["prompts"]
     client.worker.receive(Generate(1, type(asked)(id="x", prompts=prompts, max_tokens=asked.max_tokens)))
     refused = client.expect(Refused)
-    assert (refused.key, refused.fault, refused.param, refused.code) == (1, "RequestError", param, code)
+    fault = refused.fault
+    assert (refused.key, fault.kind, fault.param, fault.code) == (1, "RequestError", param, code)
     figures = {"n_prompt_tokens": max(map(len, prompts)), "n_ctx": 512} if code == "context_length_exceeded" else {}
-    assert refused.figures == figures
+    assert fault.figures == figures
     assert client.inspect().metrics.steps == 0
 
 
