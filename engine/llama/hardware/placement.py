@@ -37,9 +37,11 @@ class Placement:
         return bool(self.devices) and not self.overrides and not 0 <= self.gpu_layers <= layers
 
     @property
-    def gpus(self) -> list[str]:
-        """llama.cpp's names of the devices."""
-        return [device.name for device in self.devices]
+    def gpus(self) -> dict[str, float]:
+        """Share of each device in tensors that they divide, by llama.cpp's name."""
+        shares = self.tensor_split or (1.0,) * len(self.devices)
+        divided = {device.name: share / sum(shares) for device, share in zip(self.devices, shares, strict=False)}
+        return dict.fromkeys((device.name for device in self.devices), 0.0) | divided  # there may be fewer shares
 
     @property
     def aborts(self) -> bool:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Self
@@ -33,7 +34,13 @@ class Simulation:
     """
 
     def __init__(
-        self, path: str, params: llama_cpp.llama_model_params, *, architecture: str, vocabulary: int, gpus: list[str]
+        self,
+        path: str,
+        params: llama_cpp.llama_model_params,
+        *,
+        architecture: str,
+        vocabulary: int,
+        gpus: Mapping[str, float],
     ) -> None:
         """Read the metadata of a model. Its vocabulary would take longer than all the rest and is left out.
 
@@ -42,7 +49,7 @@ class Simulation:
             params: how the model itself is loaded.
             architecture: name of the architecture.
             vocabulary: number of token ids.
-            gpus: names of the GPUs.
+            gpus: as in `read_buffers`.
 
         Raises:
             LoadError: llama.cpp cannot read the file.

@@ -137,6 +137,13 @@ def test_the_input_and_the_first_layers_stay_in_host_memory() -> None:
     assert Placement(-1, (), (), ()).host_weights(TENSORS) == 1231
 
 
+def test_gpus_divide_tensors_evenly_or_as_configured() -> None:
+    assert placed().gpus == {"CUDA0": 0.5, "CUDA1": 0.5}
+    assert placed(-1, (3.0, 1.0)).gpus == {"CUDA0": 0.75, "CUDA1": 0.25}
+    assert placed(-1, (2.0,)).gpus == {"CUDA0": 1.0, "CUDA1": 0.0}
+    assert Placement(-1, (), (), ()).gpus == {}
+
+
 def test_all_is_offloaded_with_the_output_layer_and_without_single_tensors() -> None:
     assert [placed(layers).offloads_all(2) for layers in (-1, 4, 3, 2, 0)] == [True, True, True, False, False]
     assert not placed(-1, (), ("_exps", "CPU")).offloads_all(2)

@@ -1,5 +1,6 @@
 """The simulated memory of a context: what llama.cpp really allocates, for every architecture family."""
 
+import ctypes
 import logging
 import re
 from collections import Counter
@@ -13,8 +14,9 @@ import pytest
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.llama import metadata
-from engine.llama.attention import AUTO, NO_FLASH, Attention
+from engine.llama.attention import AUTO, FLASH, NO_FLASH, Attention
 from engine.llama.backend_sampling.samplers import TopKSamplers
+from engine.llama.devices import all_devices
 from engine.llama.log_bridge import capture_log
 from engine.llama.memory.buffers import HOST
 from engine.llama.memory.contexts import Contexts, Room, simulator
@@ -49,7 +51,7 @@ def model(family: str) -> Iterator[LlamaModel]:
 def simulation(model: LlamaModel, family: str) -> Iterator[Simulation]:
     params, info = llama_cpp.llama_model_default_params(), model.info
     path = str(family_model(family))
-    with Simulation(path, params, architecture=info.architecture, vocabulary=info.vocabulary, gpus=[]) as opened:
+    with Simulation(path, params, architecture=info.architecture, vocabulary=info.vocabulary, gpus={}) as opened:
         yield opened
 
 
@@ -143,4 +145,21 @@ def test_slots_keep_snapshots_where_llama_cpp_can(simulation: Simulation, family
 def test_a_file_that_is_gone_cannot_be_simulated() -> None:
     params = llama_cpp.llama_model_default_params()
     with pytest.raises(LoadError, match="cannot be simulated"):
-        Simulation("/nowhere.gguf", params, architecture="llama", vocabulary=1, gpus=[])
+        Simulation("/nowhere.gguf", params, architecture="llama", vocabulary=1, gpus={})
+
+
+@pytest.mark.parametrize("family", ["plain"], indirect=True)
+def test_cells_that_devices_divide_are_in_their_memory(model: LlamaModel, simulation: Simulation, family: str) -> None:
+    """Two CPUs are the GPUs of `--split-mode tensor`."""
+    cpu = all_devices()[0].handle
+    devices = (ctypes.c_void_p * 3)(cpu, cpu)
+    params = llama_cpp.llama_model_default_params()
+    params.devices, params.n_gpu_layers = ctypes.cast(devices, ctypes.c_void_p), -1
+    params.split_mode = llama_cpp.LLAMA_SPLIT_MODE_TENSOR
+    context = context_params(EngineConfig(model="", slots=3), all_cells(3, 256), FLASH, full_windows=True)
+    path, info, gpus = str(family_model(family)), model.info, {"GPU0": 0.75, "GPU1": 0.25}
+    with Simulation(path, params, architecture=info.architecture, vocabulary=info.vocabulary, gpus=gpus) as divided:
+        buffers = divided.simulate(context).buffers
+    whole = simulation.simulate(context).buffers.cells[HOST]
+    assert buffers.cells == {"GPU0": whole * 3 // 4, "GPU1": whole // 4}
+    assert buffers.compute["GPU0"] == buffers.compute["GPU1"] > 0
