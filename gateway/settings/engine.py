@@ -15,8 +15,8 @@ from gateway.settings.table import FolderModel, ModelTable, ServedModel, models_
 from gateway.settings.values import (
     ModelPlace,
     check_model_name,
-    folder,
     has_hub,
+    listed_folder,
     model_name,
     some_names,
     split_items,
@@ -54,7 +54,7 @@ class EngineSettings(ModelSettings):
         description="let clients download models of the hub with Ollama's /api/pull, which are then served on demand, "
         "also after a restart, and remove these with /api/delete; API keys with limits may not",
     )
-    models_dir: Annotated[Path, AfterValidator(folder)] | None = Field(
+    models_dir: Annotated[Path, AfterValidator(listed_folder)] | None = Field(
         None, title="DIR", description="folder whose GGUF files are models to serve, each under its file's name"
     )
     models: dict[Annotated[str, AfterValidator(check_model_name)], ModelTable] = Field(

@@ -210,6 +210,16 @@ def folder(path: Path) -> Path:
     return path
 
 
+def listed_folder(path: Path) -> Path:
+    """Return the path of a folder whose files can be listed: `Path.glob` finds no files in any other."""
+    path = folder(path)
+    try:
+        os.scandir(path).close()
+    except OSError as error:
+        raise ValueError(f"the folder cannot be read: {error.strerror}") from error
+    return path
+
+
 def shared_place(place: str) -> str:
     """Return the URL of a PostgreSQL database."""
     if not is_url(place):

@@ -1,5 +1,6 @@
 """Several models: by flags, by a folder, and by tables with settings of their own."""
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -179,6 +180,16 @@ def test_a_folder_without_models_is_refused(tmp_path: Path) -> None:
     assert complaint("--models-dir", tmp_path) == expected
     assert complaint("--models-dir", tmp_path / "x").endswith("there is no such folder")
     assert complaint("--models-dir", tmp_path / ("x" * 300)).endswith("the folder cannot be read: File name too long")
+
+
+def test_a_folder_that_cannot_be_listed_is_refused_for_that(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: object) -> None:  # root may list every folder
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    gguf(tmp_path, "a.gguf")
+    monkeypatch.setattr(os, "scandir", refuse)
+    expected = f"--models-dir {str(tmp_path)!r}: the folder cannot be read: Permission denied"
+    assert complaint("--models-dir", tmp_path) == expected
 
 
 def tables(folder: Path, text: str) -> Path:
