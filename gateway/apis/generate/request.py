@@ -1,12 +1,14 @@
 """Fields of `/generate` requests."""
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field
 
 from engine import GenerationRequest
 from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.prompts import ParseSpecial, Prompt, PromptForm, engine_prompt, read_prompts
+from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, ReportFields, SamplingFields
 
 
@@ -17,8 +19,13 @@ def _one_prompt(value: object) -> Prompt:
     return prompts[0]
 
 
-class GenerateBody(SamplingFields, GrammarFields, ReportFields):
+class GenerateBody(SamplingFields, GrammarFields, ReportFields, RefusingFields):
     """The body of a `/generate` request."""
+
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "timings_per_token": "is not supported: timings adds them once, at the end",
+    }
+    empty: ClassVar[Mapping[str, Any]] = {"timings_per_token": False}
 
     prompt: Annotated[
         Prompt,
@@ -31,14 +38,6 @@ class GenerateBody(SamplingFields, GrammarFields, ReportFields):
     max_tokens: int = Field(16, ge=0, le=MAX_INT)
     stream: bool = False
     logprobs: int | None = Field(None, ge=0, le=MAX_LOGPROBS)
-    timings_per_token: bool = Field(False, json_schema_extra={"const": False})
-
-    @field_validator("timings_per_token")
-    @classmethod
-    def _at_the_end_only(cls, wanted: bool) -> bool:
-        if wanted:
-            raise ValueError("is not supported: timings adds them once, at the end")
-        return wanted
 
     def request(self) -> GenerationRequest:
         """Return the engine's request, without an id. Raises `RequestError`."""
