@@ -55,6 +55,10 @@ class Adapters:
         """Names of all adapters as models."""
         return {name for adapter in self.all for name in adapter.names(self._model)}
 
+    def allowed(self, caller: Caller) -> list[Adapter]:
+        """Return the adapters that the caller may use, in the order of their ids."""
+        return [adapter for adapter in self.all if caller.may_use(adapter.names(self._model))]
+
     def default(self, adapter: Adapter) -> float:
         """Return the scale of an adapter for requests that choose none. `set_defaults` changes it."""
         return self._defaults.get(adapter.id, 0.0)
@@ -85,9 +89,8 @@ class Adapters:
         """
         if request.adapters is None:
             return request.replaced(adapters=tuple(self._defaults.items())) if self._defaults else request
-        chosen = {id_ for id_, scale in request.adapters if scale}
-        for adapter in self.all:
-            if adapter.id in chosen and not caller.may_use(adapter.names(self._model)):
-                message = f"This API key may not use the LoRA adapter {adapter.name!r}."
-                raise RefusedError(Problem(status=403, message=message, code="model_not_allowed", param="lora"))
+        chosen = {id_ for id_, scale in request.adapters if scale} & {adapter.id for adapter in self.all}
+        if forbidden := chosen - {adapter.id for adapter in self.allowed(caller)}:
+            message = f"This API key may not use the LoRA adapter {min(forbidden)}."  # its name is not for the client
+            raise RefusedError(Problem(status=403, message=message, code="model_not_allowed", param="lora"))
         return request

@@ -47,7 +47,7 @@ class LoraAdaptersEndpoints:
         self._models = models
 
     async def list(self, call: Call[None]) -> JsonReply[list[LoraAdapter]]:
-        """Return the adapters in the order of their ids, each with its scale for requests that choose none."""
+        """Return the adapters that the caller may use, each with its scale for requests that choose none."""
         model = self._model(call)
         return JsonReply(
             [
@@ -57,7 +57,7 @@ class LoraAdaptersEndpoints:
                     "scale": model.adapters.default(one),
                     "model": f"{model.name}:{one.name}",
                 }
-                for one in model.adapters.all
+                for one in model.adapters.allowed(call.caller)
             ]
         )
 

@@ -1,5 +1,6 @@
 """LoRA adapters: as models, by the field `lora`, and the scales of `/lora-adapters`."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,12 @@ LORA = (f"fr={HERE}:0.5", f"{HERE}")
 NAMES = ["tiny", "tiny:fr", f"tiny:{HERE.stem}"]
 
 
+def headers_of(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"} if key else {}
+
+
 async def ask(app: ASGIApp, path: str = "/v1/completions", key: str = "", **body: Any) -> AsgiCall:
-    body = {"prompt": "x", **body}
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    return await AsgiCall(app, path, orjson.dumps(body), headers=headers).run()
+    return await AsgiCall(app, path, orjson.dumps({"prompt": "x", **body}), headers=headers_of(key)).run()
 
 
 async def adapters_for(engine: FakeEngine, app: ASGIApp, **body: Any) -> object:
@@ -35,13 +38,22 @@ async def adapters_for(engine: FakeEngine, app: ASGIApp, **body: Any) -> object:
     return tuple(one for one in engine.generations[-1].request.adapters or () if one[1])
 
 
-async def get(app: ASGIApp, path: str, query: str = "") -> Any:
-    return (await AsgiCall(app, path, method="GET", query=query).run()).json
+async def get(app: ASGIApp, path: str, query: str = "", key: str = "") -> Any:
+    return (await AsgiCall(app, path, method="GET", query=query, headers=headers_of(key)).run()).json
+
+
+async def app_for_keys(models: Mapping[str, frozenset[str] | None]) -> ASGIApp:
+    """Return an application whose keys `sk-NAME` may use some models."""
+    store = MemoryKeyStore()
+    for name, allowed in models.items():
+        await store.add(Key(id=f"key_{name}", name=name, models=allowed), hash_of(f"sk-{name}"))
+    ring = KeyRing((), store)
+    await ring.load()
+    return app_with_keys(ring, FakeEngine(), lora=LORA)
 
 
 async def set_scales(app: ASGIApp, scales: object, key: str = "") -> AsgiCall:
-    headers = {"authorization": f"Bearer {key}"} if key else {}
-    return await AsgiCall(app, "/lora-adapters", orjson.dumps(scales), headers=headers).run()
+    return await AsgiCall(app, "/lora-adapters", orjson.dumps(scales), headers=headers_of(key)).run()
 
 
 async def test_adapters_are_models_with_a_parent() -> None:
@@ -156,13 +168,8 @@ async def test_a_model_without_adapters_has_an_empty_list() -> None:
 
 
 async def test_a_key_may_use_the_adapters_whose_names_it_has() -> None:
-    store = MemoryKeyStore()
     models = {"all": None, "base": frozenset({"tiny"}), "fr": frozenset({"tiny:fr"}), "both": frozenset(NAMES[:2])}
-    for name, allowed in models.items():
-        await store.add(Key(id=f"key_{name}", name=name, models=allowed), hash_of(f"sk-{name}"))
-    ring = KeyRing((), store)
-    await ring.load()
-    app = app_with_keys(ring, FakeEngine(), lora=LORA)
+    app = await app_for_keys(models)
 
     async def status(key: str, **body: Any) -> int:
         return (await ask(app, key=f"sk-{key}", **body)).status
@@ -174,3 +181,11 @@ async def test_a_key_may_use_the_adapters_whose_names_it_has() -> None:
     assert await status("both", model="tiny", lora=[{"id": 1, "scale": 1}]) == 403
     assert await status("both", model="tiny", lora=[{"id": 1, "scale": 0}]) == 200
     assert [(await set_scales(app, by_id, f"sk-{key}")).status for key in models] == [200, 403, 403, 403]
+
+
+async def test_a_key_does_not_see_the_names_of_other_adapters() -> None:
+    app = await app_for_keys({"all": None, "both": frozenset(NAMES[:2])})
+    assert [one["model"] for one in await get(app, "/lora-adapters", key="sk-all")] == NAMES[1:]
+    assert [one["model"] for one in await get(app, "/lora-adapters", key="sk-both")] == NAMES[1:2]
+    refused = await ask(app, key="sk-both", model="tiny", lora=[{"id": 1, "scale": 1}])
+    assert refused.json["error"]["message"] == "This API key may not use the LoRA adapter 1."
