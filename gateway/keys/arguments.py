@@ -78,13 +78,16 @@ def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
             check_place(place)
         except ValueError as error:
             parser.error(f"{flag}: {error}")  # without the value, because a URL may have a password
+    since, until = given.pop("since", _month()), given.pop("until", math.inf)
+    if until < since:
+        parser.error("--until is before --since, whose default is the first of this month")
     return Arguments(
         store=store,
         usage_store=usage_store,
         action=given.pop("action"),
         key=given.pop("key", None),
-        since=given.pop("since", _month()),
-        until=given.pop("until", math.inf),
+        since=since,
+        until=until,
         json=given.pop("json", False),
         changes=given,
     )

@@ -311,6 +311,15 @@ def test_usage_of_all_times(path: Path) -> None:
     assert (given.since, given.until) == (0, 0)
 
 
+@pytest.mark.parametrize("period", [("2026-02-01", "2026-01-31"), ("2026-01-31",)])
+def test_a_period_that_ends_before_it_begins_is_refused(
+    capsys: pytest.CaptureFixture[str], period: tuple[str, ...]
+) -> None:
+    *since, until = period
+    text = complaint(capsys, "usage", *(f"--since={begin}" for begin in since), "--until", until)
+    assert text == "llama-gateway keys: --until is before --since, whose default is the first of this month"
+
+
 def test_usage_begins_with_this_month(path: Path) -> None:
     given = read_arguments(["usage", "--keys", str(path)], {})
     begin = datetime.fromtimestamp(given.since, UTC)
