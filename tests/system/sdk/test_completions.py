@@ -12,7 +12,7 @@ from openai.types import Completion
 
 from tests.backends import WITH_SDK
 from tests.program import serving_program
-from tests.system.answers import ALIKE, assert_alike
+from tests.system.answers import ALIKE
 from tests.system.served import GUARD
 
 pytestmark = WITH_SDK
@@ -104,29 +104,20 @@ def test_max_tokens_has_openais_default(client: OpenAI) -> None:
     assert texts(answer) == texts(greedy(client))
 
 
-def test_a_stream_is_the_same_text_in_pieces(client: OpenAI) -> None:
-    whole = greedy(client)
-    with client.completions.create(model="tiny", prompt=PROMPT, temperature=0, stream=True) as stream:
+@pytest.mark.parametrize("include_usage", [False, True])
+def test_a_stream_is_the_same_text_in_pieces(client: OpenAI, include_usage: bool) -> None:
+    whole = greedy(client, extra_body=ALIKE)
+    usage = {"stream_options": {"include_usage": True}} if include_usage else {}
+    with greedy(client, extra_body=ALIKE, stream=True, **usage) as stream:  # type: ignore[attr-defined]
         chunks = list(stream)
+    if include_usage:
+        last = chunks.pop()
+        assert (last.choices, last.usage) == ([], whole.usage)
     assert len(chunks) > 4
     assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
     assert [chunk.choices[0].finish_reason for chunk in chunks] == [None] * (len(chunks) - 1) + ["length"]
     assert {chunk.id for chunk in chunks} == {chunks[0].id}
     assert all(chunk.usage is None for chunk in chunks)
-
-
-def test_the_usage_comes_in_a_chunk_of_its_own(client: OpenAI) -> None:
-    whole = greedy(client, extra_body=ALIKE)
-    *chunks, last = client.completions.create(
-        model="tiny",
-        prompt=PROMPT,
-        temperature=0,
-        stream=True,
-        stream_options={"include_usage": True},
-        extra_body=ALIKE,
-    )
-    assert all(chunk.usage is None for chunk in chunks)
-    assert (last.choices, last.usage) == ([], whole.usage)
 
 
 def test_three_choices_differ_and_repeat_with_the_seed(client: OpenAI) -> None:
@@ -136,14 +127,6 @@ def test_three_choices_differ_and_repeat_with_the_seed(client: OpenAI) -> None:
     )
     assert len(set(first)) == 3
     assert first == second
-
-
-def test_choices_stream_side_by_side(client: OpenAI) -> None:
-    whole = texts(client.completions.create(model="tiny", prompt=["One", "Two"], n=2, seed=5, max_tokens=8))
-    streamed = ["", "", "", ""]
-    for chunk in client.completions.create(model="tiny", prompt=["One", "Two"], n=2, seed=5, max_tokens=8, stream=True):
-        streamed[chunk.choices[0].index] += chunk.choices[0].text
-    assert streamed == whole
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**63 - 1])
@@ -200,23 +183,6 @@ def test_an_echoed_prompt_has_log_probabilities(client: OpenAI) -> None:
     assert told.text_offset == [len("".join(told.tokens[:place])) for place in range(len(told.tokens))]
     assert told.top_logprobs is not None
     assert all(len(top) in (2, 3) for top in told.top_logprobs[1:])
-
-
-def test_a_stream_has_the_same_log_probabilities(client: OpenAI) -> None:
-    whole = greedy(client, logprobs=1, extra_body=ALIKE).choices[0].logprobs
-    chunks = list(greedy(client, logprobs=1, stream=True, extra_body=ALIKE))
-    parts = [chunk.choices[0].logprobs for chunk in chunks]  # type: ignore[attr-defined]
-    assert whole is not None
-    for field in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
-        streamed = [value for part in parts if part for value in getattr(part, field)]
-        assert_alike(streamed, getattr(whole, field))
-
-
-def test_best_of_returns_only_the_best_choice(client: OpenAI) -> None:
-    answer = client.completions.create(model="tiny", prompt=PROMPT, best_of=3, seed=5, max_tokens=8)
-    assert len(answer.choices) == 1
-    assert answer.usage is not None
-    assert answer.usage.completion_tokens == 24
 
 
 def test_max_tokens_0_returns_an_empty_text(client: OpenAI) -> None:

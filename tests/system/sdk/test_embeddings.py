@@ -1,7 +1,6 @@
 """Embeddings by OpenAI's own client, from the model that also generates."""
 
 import base64
-import math
 from array import array
 from typing import Any
 
@@ -43,13 +42,6 @@ async def test_floats_base64_and_tokens_give_the_same_vectors(
     asked = {"content": TEXTS[0], "add_special": True}
     tokens = client.post(f"{embedded.root}/tokenize", body=asked, cast_to=dict[str, list[int]])["tokens"]
     assert client.embeddings.create(model="tiny", input=tokens).data[0].embedding == pytest.approx(floats)
-
-
-def test_fewer_dimensions_are_returned_on_request(client: OpenAI) -> None:
-    answer = client.embeddings.create(model="tiny", input=TEXTS, dimensions=8)
-    for part in answer.data:
-        assert len(part.embedding) == 8
-        assert math.hypot(*part.embedding) == pytest.approx(1.0, abs=1e-5)
 
 
 @pytest.mark.parametrize(("fields", "param"), [({"dimensions": 100_000}, "dimensions"), ({"input": []}, "input")])
