@@ -1,15 +1,11 @@
 """The gateway's memory is flat after the warm-up, whatever clients ask for and however they leave."""
 
-from collections.abc import Iterator
-from threading import Thread
-
 import anyio
 import pytest
 
 from tests.backends import ON_ASYNCIO
 from tests.failures.processes import needs_proc, resident_bytes
 from tests.gateway.server.sockets import Client, get
-from tests.program import serving_program
 from tests.repeat import TIMES, thorough
 from tests.system.answers import STREAMED
 from tests.system.served import GUARD, completion, post
@@ -65,15 +61,6 @@ async def visit_all(port: int, rounds: int) -> None:
         async with anyio.create_task_group() as tasks:
             for _ in range(CLIENTS):
                 tasks.start_soon(stay)
-
-
-@pytest.fixture(scope="module")
-def gateway() -> Iterator[tuple[int, int]]:
-    """Return the port and the process id of a gateway."""
-    with serving_program() as (process, port):
-        assert process.stderr is not None
-        Thread(target=process.stderr.read, daemon=True).start()  # waiting lines take memory
-        yield port, process.pid
 
 
 @ON_ASYNCIO

@@ -1,22 +1,20 @@
 """The gateway's memory for an attack is bounded by the bytes that the attacker has sent."""
 
-from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from threading import Thread
 
 import anyio
 import pytest
 
 from tests.attacks.bodies import BODIES
 from tests.attacks.test_connections import ATTACKS, CONNECTIONS, Attack
+from tests.backends import ON_ASYNCIO
 from tests.failures.processes import needs_proc, peak_bytes, reset_peak, resident_bytes
 from tests.gateway.server.sockets import Client
-from tests.program import serving_program
 from tests.repeat import thorough
 from tests.system.served import GUARD
 
-pytestmark = [pytest.mark.anyio, thorough, needs_proc]
+pytestmark = [pytest.mark.anyio, ON_ASYNCIO, thorough, needs_proc]
 
 SIZE = 8_000_000
 """Bytes of a body. The default limit is 8 MiB."""
@@ -28,21 +26,6 @@ ROOM_PER_CONNECTION = 1 << 19
 """Bytes that a connection takes without a body: buffers of both directions, and the objects of a request."""
 LASTING = ("an unknown field of arrays", "long prompts", "wrong inputs", "token ids", "nested arrays")
 """Bodies that reach the gateway's own code, by their result or their error. The others end in a worker, as these do."""
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """The backend of the clients. That of the gateway is its default."""
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
-def gateway() -> Iterator[tuple[int, int]]:
-    """Return the port and the process id of a gateway."""
-    with serving_program() as (process, port):
-        assert process.stderr is not None
-        Thread(target=process.stderr.read, daemon=True).start()  # waiting lines take memory
-        yield port, process.pid
 
 
 async def post(port: int, path: str, body: bytes) -> int:

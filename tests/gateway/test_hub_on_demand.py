@@ -18,7 +18,7 @@ from gateway.residency.estimate import Estimate, estimate
 from gateway.residency.memory import Memory
 from gateway.residency.terms import Phase
 from gateway.settings import Settings
-from tests.gateway.hub.local_hub import REPOSITORY, local_hub
+from tests.gateway.hub.local_hub import REPOSITORY, hub_of_the_embedded_model
 from tests.threads import refuse_in_thread
 
 pytestmark = pytest.mark.anyio
@@ -30,10 +30,7 @@ GUARD = 60
 
 @pytest.fixture(autouse=True)
 def _hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with local_hub() as hub:
-        hub.files = {"some-Q4_K_M.gguf": embedded_model().read_bytes()}
-        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
-        monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with hub_of_the_embedded_model(monkeypatch, tmp_path):
         monkeypatch.setattr("gateway.hub.opening.hub_cache", lambda: HubCache(tmp_path / "hub"))
         yield
 

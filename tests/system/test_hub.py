@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from engine import embedded_model
-from tests.gateway.hub.local_hub import REPOSITORY, LocalHub, local_hub
+from tests.gateway.hub.local_hub import REPOSITORY, LocalHub, hub_of_the_embedded_model
 from tests.program import GUARD, ROOT, program, said
 from tests.repeat import thorough
 
@@ -22,10 +22,7 @@ MODEL = f"hf:{REPOSITORY}:Q4_K_M"
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
-    with local_hub() as hub:
-        hub.files = {"some-Q4_K_M.gguf": embedded_model().read_bytes()}
-        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
-        monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    with hub_of_the_embedded_model(monkeypatch, tmp_path / "home") as hub:
         yield hub
 
 

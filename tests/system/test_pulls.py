@@ -7,8 +7,7 @@ from pathlib import Path
 import ollama
 import pytest
 
-from engine import embedded_model
-from tests.gateway.hub.local_hub import REPOSITORY, LocalHub, local_hub
+from tests.gateway.hub.local_hub import REPOSITORY, LocalHub, hub_of_the_embedded_model
 from tests.program import serving_embedded
 from tests.test_examples import run
 
@@ -21,10 +20,7 @@ STORED = f"models--{REPOSITORY.replace('/', '--')}"
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalHub]:
-    with local_hub() as hub:
-        hub.files = {"some-Q4_K_M.gguf": embedded_model().read_bytes()}
-        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
-        monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with hub_of_the_embedded_model(monkeypatch, tmp_path) as hub:
         yield hub
 
 

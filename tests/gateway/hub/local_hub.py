@@ -5,11 +5,15 @@ import select
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
+import pytest
+
+from engine import embedded_model
 
 COMMIT = "c" * 40
 REPOSITORY = "someone/some-GGUF"
@@ -163,3 +167,13 @@ def local_hub() -> Iterator[LocalHub]:
             hub.held.set()
             hub.shutdown()
             thread.join()
+
+
+@contextmanager
+def hub_of_the_embedded_model(monkeypatch: pytest.MonkeyPatch, home: Path) -> Iterator[LocalHub]:
+    """Run a hub with the embedded model, for programs that keep what they download in a folder."""
+    with local_hub() as hub:
+        hub.files = {"some-Q4_K_M.gguf": embedded_model().read_bytes()}
+        monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+        monkeypatch.setenv("HF_HOME", str(home))
+        yield hub
