@@ -153,6 +153,8 @@ class Site:
 
     server: Server
     port: int
+    secure: bool
+    """True if the server has TLS."""
     shutdown: anyio.Event = field(default_factory=anyio.Event)
     draining: anyio.Event = field(default_factory=anyio.Event)
     stopped: anyio.Event = field(default_factory=anyio.Event)
@@ -190,7 +192,7 @@ async def serving(
     """Serve `app`; on exit, shut down and wait for the server's end. No test may take 20 seconds here."""
     listener = listener or listen()
     server = Server(app, limits or ServerLimits(grace=1, close_timeout=1), clock, tls)
-    site = Site(server, listener.getsockname()[1])
+    site = Site(server, listener.getsockname()[1], tls is not None)
 
     async def run() -> None:
         await site.server.run([listener], site.shutdown, site.draining.set)

@@ -1,7 +1,5 @@
 """The life of a connection: keep-alive, timeouts and close."""
 
-import errno
-import os
 import socket
 from collections.abc import AsyncIterator
 
@@ -13,14 +11,12 @@ from starlette.requests import Request
 from starlette.responses import StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
-from typing_extensions import override
 
 from gateway.middleware.patience import STALLED
 from gateway.middleware.streams.direct import direct_send_of
 from gateway.server.connection import Connection
 from gateway.server.hypercorn.context import ServerContext
 from gateway.server.limits import ServerLimits
-from gateway.server.server import next_client
 from gateway.server.transport import StalledError, Transport
 from tests.gateway.server.apps import OK, chunk, hello, scoped
 from tests.gateway.server.sockets import Site, get, post, serving
@@ -282,34 +278,3 @@ async def test_a_response_to_head_has_no_body() -> None:
         assert (await client.answer("HEAD")).body == b""
         client.write(get("/next"))
         assert (await client.answer()).body == b"/next "
-
-
-class Exhausted(socket.socket):
-    """A listening socket of a process that has no more files for a while."""
-
-    failures = 3
-
-    @override
-    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
-        if self.failures:
-            self.failures -= 1
-            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return super().accept()
-
-
-async def test_a_lack_of_files_is_logged_once_and_the_client_is_accepted_after_it(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("gateway.server.server.ACCEPT_PAUSE", 0)
-    with Exhausted() as listener, socket.socket() as client:
-        listener.bind(("127.0.0.1", 0))
-        listener.listen()
-        listener.setblocking(False)
-        client.connect(listener.getsockname())
-        with anyio.fail_after(20):
-            sock, address = await next_client(listener)
-        sock.close()
-        assert address == client.getsockname()
-    assert [record.getMessage() for record in caplog.records] == [
-        f"cannot accept a client: [Errno {errno.EMFILE}] {os.strerror(errno.EMFILE)}"
-    ]

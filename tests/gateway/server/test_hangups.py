@@ -13,6 +13,7 @@ from gateway.server.limits import ServerLimits
 from gateway.server.transport import Transport
 from tests.gateway.server.apps import Probe, hello, scoped
 from tests.gateway.server.sockets import LEAVE, Site, get, post, serving
+from tests.gateway.server.tls.clients import LEAVE_TLS, connected, tls_if
 from tests.repeat import every_case
 
 pytestmark = [pytest.mark.anyio, every_case]
@@ -30,6 +31,8 @@ BEFORE = {
     "HTTP/1.0": get(version="1.0"),
     "Connection: close": get(headers="connection: close\r\n"),
 }
+WITH_TLS = ("a request", "a pipelined request", "a stray line end")
+"""Those of `BEFORE` that are sent over TLS, too."""
 
 
 def test_the_guards_are_for_this_hypercorn() -> None:
@@ -41,21 +44,28 @@ async def everything_ends(site: Site, probe: Probe) -> None:
     await site.server.count_falls_to(0)
 
 
+WAYS = [*((leave, False) for leave in LEAVE), *((leave, True) for leave in LEAVE_TLS)]
+"""Ways to leave without TLS, and with it."""
+CASES = [(*way, before) for way in WAYS for before in (WITH_TLS if way[1] else BEFORE)]
+
+
+def reason_for(leave: str) -> str:
+    return "client reset the connection" if leave == "reset" else "client closed the connection"
+
+
 @pytest.mark.parametrize("stream", [False, True], ids=["waiting", "streaming"])
-@pytest.mark.parametrize("before", BEFORE)
-@pytest.mark.parametrize("leave", LEAVE)
-async def test_a_hang_up_cancels_the_request(leave: str, before: str, stream: bool) -> None:
+@pytest.mark.parametrize(("leave", "secure", "before"), CASES)
+async def test_a_hang_up_cancels_the_request(leave: str, secure: bool, before: str, stream: bool) -> None:
     probe = Probe(stream=stream)
-    async with serving(scoped(probe)) as site:
-        client = site.client()
+    async with serving(scoped(probe), tls=tls_if(secure)) as site:
+        client = await connected(site)
         client.write(BEFORE[before])
         await probe.entered.wait()
         if stream:
             await client.read_until(b"begun")  # a close with bytes unread would be a reset
-        LEAVE[leave](client)
+        LEAVE_TLS[leave](client)
         await everything_ends(site, probe)
-    expected = "client reset the connection" if leave == "reset" else "client closed the connection"
-    assert probe.closing.reason == expected
+    assert probe.closing.reason == reason_for(leave)
     assert probe.closing.error is None
 
 
@@ -77,23 +87,24 @@ def is_cancel_in_body(record: logging.LogRecord, request_id: str, reason: str) -
     return record.getMessage() == "request cancelled" and vars(record).items() >= fields.items()
 
 
-@pytest.mark.parametrize("leave", LEAVE)
-async def test_a_hang_up_inside_the_body_is_one_line_of_the_log(leave: str, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(("leave", "secure"), WAYS)
+async def test_a_hang_up_inside_the_body_is_one_line_of_the_log(
+    leave: str, secure: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO)
     probe = Probe()
-    async with serving(scoped(probe)) as site:
-        client = site.client()
+    async with serving(scoped(probe), tls=tls_if(secure)) as site:
+        client = await connected(site)
         client.write(
             b"POST / HTTP/1.1\r\nhost: x\r\nx-request-id: half\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n"
         )
         assert await client.read_until(b"\r\n\r\n") != b""
         client.write(b"half")
-        LEAVE[leave](client)
+        LEAVE_TLS[leave](client)
         await site.server.count_falls_to(0)
     assert not probe.entered.is_set()
-    reason = "client reset the connection" if leave == "reset" else "client closed the connection"
     (record,) = caplog.records
-    assert is_cancel_in_body(record, "half", reason)
+    assert is_cancel_in_body(record, "half", reason_for(leave))
 
 
 async def test_a_hang_up_right_after_a_complete_request_cancels_it() -> None:

@@ -1,6 +1,7 @@
 """Unusual connections: none of them affects the server or another client."""
 
 import errno
+import os
 import socket
 
 import anyio
@@ -205,23 +206,27 @@ async def test_a_defect_in_the_protocol_ends_its_connection_only(
 
 
 class FullListener(socket.socket):
-    """A listener that lost its first client already, and has no file descriptor for the next."""
+    """A listener that lost its first client already, and has no file descriptor for a while."""
+
+    def __init__(self) -> None:
+        super().__init__(fileno=listen().detach())
+        self._failures = [OSError(errno.EMFILE, os.strerror(errno.EMFILE)) for _ in range(3)] + [BlockingIOError()]
 
     def accept(self) -> tuple[socket.socket, tuple[str, int]]:
-        if FAILURES:
-            raise FAILURES.pop()
+        if self._failures:
+            raise self._failures.pop()
         return super().accept()
 
 
-FAILURES: list[OSError] = []
-
-
-async def test_the_server_recovers_from_a_lack_of_files(caplog: pytest.LogCaptureFixture) -> None:
-    FAILURES[:] = [OSError(errno.EMFILE, "Too many open files"), BlockingIOError()]
-    listener = FullListener(fileno=listen().detach())
-    async with serving(scoped(hello), listener=listener) as site:
+async def test_a_lack_of_files_is_logged_once_and_the_client_is_accepted_after_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.server.server.ACCEPT_PAUSE", 0)
+    async with serving(scoped(hello), listener=FullListener()) as site:
         assert (await site.ask(post(b"late"))).body == b"/ late"
-    assert "Too many open files" in caplog.text
+    assert [record.getMessage() for record in caplog.records] == [
+        f"cannot accept a client: [Errno {errno.EMFILE}] {os.strerror(errno.EMFILE)}"
+    ]
 
 
 class ListenerOfMacOS(socket.socket):

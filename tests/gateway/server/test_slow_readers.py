@@ -8,6 +8,7 @@ from gateway.middleware.caller import Cause, caller_of
 from gateway.server.limits import ServerLimits
 from tests.gateway.server.apps import OK, Probe, chunk, scoped, ticker
 from tests.gateway.server.sockets import get, serving
+from tests.gateway.server.tls.clients import WITH_AND_WITHOUT_TLS, connected, tls_if
 
 pytestmark = pytest.mark.anyio
 
@@ -27,10 +28,11 @@ class Flood(Probe):
             raise
 
 
-async def test_the_write_timeout_cancels_the_request() -> None:
+@WITH_AND_WITHOUT_TLS
+async def test_the_write_timeout_cancels_the_request(secure: bool) -> None:
     flood = Flood()
-    async with serving(scoped(flood), ServerLimits(write_timeout=0.1)) as site:
-        client = site.client(receive_buffer=4096)
+    async with serving(scoped(flood), ServerLimits(write_timeout=0.1), tls=tls_if(secure)) as site:
+        client = await connected(site, receive_buffer=4096)
         client.write(get())
         await flood.cancelled.wait()
         await site.server.count_falls_to(0)
@@ -60,7 +62,8 @@ async def test_a_slow_reader_is_reported_as_a_disconnect() -> None:
         await site.server.count_falls_to(0)
 
 
-async def test_a_sender_that_ignores_the_hang_up_starves_no_other_stream() -> None:
+@WITH_AND_WITHOUT_TLS
+async def test_a_sender_that_ignores_the_hang_up_starves_no_other_stream(secure: bool) -> None:
     """The application sends for ever; another client's stream continues beside it."""
     neighbour_began, sent_beside_it = anyio.Event(), anyio.Event()
 
@@ -74,23 +77,24 @@ async def test_a_sender_that_ignores_the_hang_up_starves_no_other_stream() -> No
             if neighbour_began.is_set():
                 sent_beside_it.set()
 
-    async with serving(ignorant, ServerLimits(grace=0, close_timeout=0)) as site:
-        client = site.client()
+    async with serving(ignorant, ServerLimits(grace=0, close_timeout=0), tls=tls_if(secure)) as site:
+        client = await connected(site)
         client.write(get())
         await client.read_until(b"x")
         client.reset()
-        neighbour = site.client()
+        neighbour = await connected(site)
         neighbour.write(get("/neighbour"))
         for number in range(5):
             await neighbour.read_until(b"%d\n" % number)
         await sent_beside_it.wait()
 
 
-async def test_a_cancelled_request_does_not_wait_for_its_reader() -> None:
+@WITH_AND_WITHOUT_TLS
+async def test_a_cancelled_request_does_not_wait_for_its_reader(secure: bool) -> None:
     """The deadline passes while the application waits in `send`."""
     flood = Flood()
-    async with serving(scoped(flood, request_timeout=0.1)) as site:
-        client = site.client(receive_buffer=4096)
+    async with serving(scoped(flood, request_timeout=0.1), tls=tls_if(secure)) as site:
+        client = await connected(site, receive_buffer=4096)
         client.write(get())
         await flood.cancelled.wait()
         await site.server.count_falls_to(0)

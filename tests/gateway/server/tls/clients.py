@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import anyio.lowlevel
+import pytest
 from starlette.types import ASGIApp
 from typing_extensions import override
 
 from gateway.server.limits import ServerLimits
+from gateway.server.server import ContextSource
 from tests.gateway.server.sockets import LEAVE, Client, Site, serving
 from tests.gateway.server.tls.certificates import client_context, server_context
 
@@ -143,6 +145,19 @@ async def secured(site: Site, receive_buffer: int | None = None) -> TlsClient:
     client = connect(site, receive_buffer)
     await client.handshake()
     return client
+
+
+async def connected(site: Site, receive_buffer: int | None = None) -> Client:
+    """Connect to a site as it wants it: over TLS if it has TLS."""
+    return await secured(site, receive_buffer) if site.secure else site.client(receive_buffer)
+
+
+def tls_if(secure: bool) -> ContextSource | None:
+    """Return the `tls` of `serving`."""
+    return server_context if secure else None
+
+
+WITH_AND_WITHOUT_TLS = pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
 
 
 @asynccontextmanager
