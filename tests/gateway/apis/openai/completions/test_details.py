@@ -150,6 +150,7 @@ async def test_token_ids_of_an_infill_prompt_are_left_out() -> None:
     (choice,) = (await post(app_of(engine), PATH, body)).json["choices"]
     assert choice["prompt_token_ids"] is None
     assert engine.tokenized == []
+    assert engine.generations[0].request.prompts == (Infill("ab", "c"),)
 
 
 async def test_timings_have_llama_servers_names() -> None:
@@ -270,12 +271,6 @@ async def test_a_hang_up_cancels_all_choices_of_best_of() -> None:
         call.hang_up()
     assert engine.generations[0].left == "client closed the connection"
     assert call.start is None
-
-
-async def test_suffix_becomes_an_infill_prompt() -> None:
-    engine = FakeEngine()
-    assert (await post(app_of(engine), PATH, {"prompt": "ab", "suffix": "c"})).status == 200
-    assert engine.generations[0].request.prompts == (Infill("ab", "c"),)
 
 
 @pytest.mark.parametrize("stream", [False, True])
