@@ -8,6 +8,8 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.random_model import finish
+
 RANK = 4
 ALPHA = 8.0
 _ADAPTED = ("attn_q.weight", "attn_v.weight", "ffn_down.weight", "output.weight")
@@ -55,7 +57,7 @@ def write_adapter(
         written = (rename or {}).get(name, name)
         writer.add_tensor(f"{written}.lora_a", a)
         writer.add_tensor(f"{written}.lora_b", b)
-    _close(writer)
+    finish(writer)
     return path
 
 
@@ -78,12 +80,5 @@ def write_control_vector(path: Path, directions: Mapping[str, NDArray[np.float32
     writer = gguf.GGUFWriter(str(path), "controlvector")
     for name, values in directions.items():
         writer.add_tensor(name, values)
-    _close(writer)
+    finish(writer)
     return path
-
-
-def _close(writer: gguf.GGUFWriter) -> None:
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()

@@ -5,6 +5,8 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from tests.random_model import finish
+
 LAYERS, WIDTH, HEADS, FFN, CONTEXT = 2, 32, 4, 64, 128
 _WORD = "\u2581"  # how llama.cpp writes the beginning of a word
 _SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -22,10 +24,7 @@ def write_random_bert(path: Path, pooling: gguf.PoolingType = gguf.PoolingType.M
     _describe(writer, pooling)
     _vocabulary(writer)
     _weights(writer, classifier=pooling is gguf.PoolingType.RANK)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def _describe(writer: gguf.GGUFWriter, pooling: gguf.PoolingType) -> None:

@@ -37,6 +37,11 @@ def write_random_model(path: Path, shape: Shape = SMALL) -> None:
     _describe(writer, shape)
     write_vocabulary(writer)
     _weights(writer, shape)
+    finish(writer)
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    """Write what was added to the file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

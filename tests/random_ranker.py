@@ -3,11 +3,9 @@
 from pathlib import Path
 
 import gguf
-import numpy as np
 
 from tests.architectures.families import CONTEXT, FFN, HEADS, LAYERS, WIDTH
-from tests.architectures.tensors import expected_tensors
-from tests.architectures.weights import random_weights
+from tests.architectures.models import write_weights
 from tests.random_model import write_vocabulary
 
 LABELS = ["yes", "no"]
@@ -18,14 +16,7 @@ _SHARPNESS = 2.0
 
 def write_random_ranker(path: Path) -> None:
     """Write the file. Each machine writes the same bytes."""
-    metadata = path.with_suffix(".metadata")
-    _finish(_described(metadata))
-    writer = _described(path)
-    rng = np.random.default_rng(0)
-    for name, shape in sorted(expected_tensors(metadata).items()):
-        writer.add_tensor(name, random_weights(rng, name, shape, _SHARPNESS))
-    _finish(writer)
-    metadata.unlink()
+    write_weights(path, _described, _SHARPNESS)
 
 
 def _described(path: Path) -> gguf.GGUFWriter:
@@ -46,10 +37,3 @@ def _described(path: Path) -> gguf.GGUFWriter:
     writer.add_file_type(gguf.LlamaFileType.ALL_F32)
     write_vocabulary(writer)
     return writer
-
-
-def _finish(writer: gguf.GGUFWriter) -> None:
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()

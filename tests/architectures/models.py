@@ -1,7 +1,8 @@
 """Random-weight models of the families: written when a test first needs them, in F32, a few hundred kilobytes each."""
 
 import tempfile
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 import gguf
@@ -10,7 +11,7 @@ import numpy as np
 from tests.architectures.families import ALONE, FAMILIES, Family, Value
 from tests.architectures.tensors import expected_tensors
 from tests.architectures.weights import optional, random_weights
-from tests.random_model import write_vocabulary
+from tests.random_model import finish, write_vocabulary
 
 _BY_NAME = {family.name: family for family in (*FAMILIES, *ALONE)}
 _folder = tempfile.TemporaryDirectory(prefix="llama-gateway-")  # removed with the process
@@ -26,14 +27,19 @@ def family_model(name: str) -> Path:
 
 def write_family(family: Family, path: Path) -> None:
     """Write the model of a family. Each machine writes the same bytes."""
+    write_weights(path, partial(_described, family), family.sharpness)
+
+
+def write_weights(path: Path, described: Callable[[Path], gguf.GGUFWriter], sharpness: float) -> None:
+    """Write a file with random weights. llama.cpp names the tensors that its description needs."""
     metadata = path.with_suffix(".metadata")
-    _finish(_described(family, metadata))
-    writer = _described(family, path)
+    finish(described(metadata))
+    writer = described(path)
     rng = np.random.default_rng(0)
     for name, shape in sorted(expected_tensors(metadata).items()):
         if not optional(name):
-            writer.add_tensor(name, random_weights(rng, name, shape, family.sharpness))
-    _finish(writer)
+            writer.add_tensor(name, random_weights(rng, name, shape, sharpness))
+    finish(writer)
     metadata.unlink()
 
 
@@ -57,10 +63,3 @@ def _add(writer: gguf.GGUFWriter, key: str, value: Value) -> None:
             writer.add_float32(key, value)
         case _:
             writer.add_array(key, value)
-
-
-def _finish(writer: gguf.GGUFWriter) -> None:
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()

@@ -5,19 +5,17 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from engine.config import EngineConfig
-from engine.core.embedding.step import EmbeddingChunk, EmbeddingJob, EmbeddingText
+from engine.core.embedding.step import EmbeddingChunk
 from engine.core.step import Outcome
 from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
-from engine.request import EmbeddingRequest
 from tests.architectures.families import FAMILIES, quick_for_some
 from tests.architectures.models import family_model
 from tests.architectures.prompts import prompt
+from tests.engine.llama.embedding.running import embed, texts_of
 
-Vector = NDArray[np.float32]
 ROUNDING = 0.01
 
 
@@ -27,31 +25,6 @@ def embedder(request: pytest.FixtureRequest) -> Iterator[LlamaEmbedder]:
     with ExitStack() as stack:
         model = stack.enter_context(LlamaModel(config, lambda _share: None))
         yield stack.enter_context(LlamaEmbedder(model, config, embedding_limits(model)))
-
-
-def texts(*inputs: list[int]) -> list[EmbeddingText]:
-    job = EmbeddingJob(1, EmbeddingRequest(id="test", inputs=tuple(map(tuple, inputs))), list(inputs))
-    made = list(job.waiting)
-    for seq_id, text in enumerate(made):
-        text.seq_id = seq_id
-    return made
-
-
-def embed(embedder: LlamaEmbedder, *inputs: list[int], rows: int = 256) -> list[Vector]:
-    """Return the vectors of texts that run together, each with at most so many rows in a step."""
-    running = texts(*inputs)
-    vectors: dict[int, Vector] = {}
-    while left := [text for text in running if text.pending]:
-        chunks = tuple(EmbeddingChunk(text, min(text.pending, rows)) for text in left)
-        result = embedder.run(chunks)
-        assert result.outcome is Outcome.DONE
-        ended = [chunk for chunk in chunks if chunk.last]
-        for chunk, vector in zip(ended, result.vectors, strict=True):
-            assert vector is not None
-            vectors[chunk.seq_id] = np.frombuffer(vector, "<f4")
-        for chunk in chunks:
-            chunk.text.computed += chunk.count
-    return [vectors[text.seq_id] for text in running]
 
 
 def test_a_vector_does_not_depend_on_chunks_and_neighbours(embedder: LlamaEmbedder) -> None:
@@ -66,7 +39,7 @@ def test_a_vector_does_not_depend_on_chunks_and_neighbours(embedder: LlamaEmbedd
 
 def test_a_text_that_left_in_the_middle_leaves_nothing(embedder: LlamaEmbedder) -> None:
     expected = embed(embedder, prompt(10, 80))
-    [text] = texts(prompt(11, 80))
+    [text] = texts_of(prompt(11, 80))
     embedder.run((EmbeddingChunk(text, 30),))
     text.computed = 30
     embedder.abort()

@@ -9,21 +9,19 @@ import gguf
 import llama_cpp
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from engine.config import EngineConfig
-from engine.core.embedding.step import EmbeddingChunk, EmbeddingJob, EmbeddingText
+from engine.core.embedding.step import EmbeddingChunk, EmbeddingText
 from engine.core.step import Outcome
 from engine.errors import LoadError
 from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
-from engine.request import EmbeddingRequest
 from engine.worker.main import load
 from tests.c_calls import Handles
+from tests.engine.llama.embedding.running import Vector, computed_by_llama_cpp, embed, texts_of
 from tests.models import model_path
 from tests.random_bert import CONTEXT, WIDTH, write_random_bert
 
-Vector = NDArray[np.float32]
 POOLINGS = [gguf.PoolingType.MEAN, gguf.PoolingType.CLS, gguf.PoolingType.LAST]
 
 
@@ -40,23 +38,13 @@ class Open:
         self.limits = embedding_limits(self.model)
         self.embedder = stack.enter_context(LlamaEmbedder(self.model, self.config, self.limits))
 
-    def text(self, text: str, *, seq_id: int = 0) -> EmbeddingText:
-        (one,) = EmbeddingJob(1, EmbeddingRequest(id="test", inputs=(text,)), [self.model.tokenize(text)]).waiting
-        one.seq_id = seq_id
+    def text(self, text: str) -> EmbeddingText:
+        (one,) = texts_of(self.model.tokenize(text))
         return one
 
-    def embed(self, text: str, *, seq_id: int = 0, rows: int = 10_000) -> Vector:
-        """Return the vector of one text alone, with `rows` tokens per pass."""
-        one = self.text(text, seq_id=seq_id)
-        while True:
-            chunk = EmbeddingChunk(one, min(one.pending, rows))
-            result = self.embedder.run((chunk,))
-            assert result.outcome is Outcome.DONE
-            one.computed += chunk.count
-            if chunk.last:
-                (vector,) = result.vectors
-                assert vector is not None
-                return np.frombuffer(vector, "<f4")
+    def embed(self, *texts: str, rows: int = 1000) -> list[Vector]:
+        """Return the vectors of texts that run together, each with `rows` tokens per pass."""
+        return embed(self.embedder, *map(self.model.tokenize, texts), rows=rows)
 
 
 @pytest.fixture(scope="module")
@@ -76,23 +64,12 @@ def causal() -> Iterator[Open]:
 
 def pooled_by_llama_cpp(opened: Open, text: str, pooling: int) -> Vector:
     """Return the vector that llama.cpp computes for a text in one pass, scaled to length 1."""
-    params = llama_cpp.llama_context_default_params()
-    params.embeddings, params.pooling_type = True, pooling
-    params.n_ctx = params.n_batch = params.n_ubatch = 512
-    tokens = opened.model.tokenize(text)
-    context = llama_cpp.llama_init_from_model(opened.model.handle, params)
-    batch = llama_cpp.llama_batch_init(len(tokens), 0, 1)
-    try:
-        batch.n_tokens = len(tokens)
-        for row, token in enumerate(tokens):
-            batch.token[row], batch.pos[row], batch.n_seq_id[row], batch.logits[row] = token, row, 1, 1
-            batch.seq_id[row][0] = 0
-        assert llama_cpp.llama_decode(context, batch) == 0
+
+    def read(context: llama_cpp.llama_context_p) -> Vector:
         pointer = llama_cpp.llama_get_embeddings_seq(context, 0)
-        vector = np.ctypeslib.as_array(pointer, (opened.model.info.embedding_size,)).copy()
-    finally:
-        llama_cpp.llama_batch_free(batch)
-        llama_cpp.llama_free(context)
+        return np.ctypeslib.as_array(pointer, (opened.model.info.embedding_size,))
+
+    vector = computed_by_llama_cpp(opened.model, opened.model.tokenize(text), pooling, read)
     scaled: Vector = vector / np.linalg.norm(vector)
     return scaled
 
@@ -105,7 +82,7 @@ ROUNDING = 1e-4
 def test_an_encoder_pools_as_its_file_says(berts: dict[gguf.PoolingType, Path], pooling: gguf.PoolingType) -> None:
     with ExitStack() as stack:
         opened = Open(berts[pooling], stack)
-        vector = opened.embed("hello, world")
+        [vector] = opened.embed("hello, world")
         assert vector.shape == (WIDTH,)
         assert np.linalg.norm(vector) == pytest.approx(1.0, abs=1e-6)
         assert vector == pytest.approx(pooled_by_llama_cpp(opened, "hello, world", int(pooling)), abs=1e-6)
@@ -114,14 +91,14 @@ def test_an_encoder_pools_as_its_file_says(berts: dict[gguf.PoolingType, Path], 
 def test_a_causal_model_without_pooling_uses_the_mean(causal: Open) -> None:
     text = "Once upon a time there was a little girl."
     expected = pooled_by_llama_cpp(causal, text, llama_cpp.LLAMA_POOLING_TYPE_MEAN)
-    assert causal.embed(text) == pytest.approx(expected, abs=ROUNDING)
+    assert causal.embed(text)[0] == pytest.approx(expected, abs=ROUNDING)
 
 
 def test_a_split_text_has_the_vector_of_the_whole_one(causal: Open) -> None:
     text = "Once upon a time there was a little girl. " * 5
-    whole = causal.embed(text)
-    assert causal.embed(text, rows=7) == pytest.approx(whole, abs=ROUNDING)
-    assert causal.embed(text.rsplit(" ", 2)[0]) != pytest.approx(whole, abs=10 * ROUNDING)
+    [whole] = causal.embed(text)
+    assert causal.embed(text, rows=7)[0] == pytest.approx(whole, abs=ROUNDING)
+    assert causal.embed(text.rsplit(" ", 2)[0])[0] != pytest.approx(whole, abs=10 * ROUNDING)
 
 
 @pytest.mark.parametrize("encoder", [False, True])
@@ -129,32 +106,27 @@ def test_a_text_has_the_same_vector_beside_others(berts: dict[gguf.PoolingType, 
     texts = ["once upon a time", "a", "the little girl and her dog went home"]
     with ExitStack() as stack:
         opened = Open(berts[gguf.PoolingType.MEAN] if encoder else model_path(), stack)
-        alone = [opened.embed(text) for text in texts]
-        together = [opened.text(text, seq_id=at) for at, text in enumerate(texts)]
-        result = opened.embedder.run(tuple(EmbeddingChunk(one, one.pending) for one in together))
-        assert len(result.vectors) == len(texts)
-        for expected, vector in zip(alone, result.vectors, strict=True):
-            assert vector is not None
-            assert np.frombuffer(vector, "<f4") == pytest.approx(expected, abs=ROUNDING)
+        alone = [opened.embed(text)[0] for text in texts]
+        np.testing.assert_allclose(opened.embed(*texts), alone, atol=ROUNDING)
 
 
 def test_a_dropped_text_leaves_no_cells_behind(causal: Open) -> None:
-    expected = causal.embed("a new text")
+    [expected] = causal.embed("a new text")
     half = causal.text("an old text that nobody wants any more")
     causal.embedder.run((EmbeddingChunk(half, 5),))
     causal.embedder.drop(0)
-    assert (causal.embed("a new text") == expected).all()
+    assert (causal.embed("a new text")[0] == expected).all()
 
 
 def test_an_abort_ends_a_pass_and_the_next_one_is_right(causal: Open) -> None:
-    expected = causal.embed("hello")
+    [expected] = causal.embed("hello")
     long = causal.text("Once upon a time there was a little girl. " * 12)
     causal.embedder.arm()
     causal.embedder.abort()
     assert causal.embedder.run((EmbeddingChunk(long, long.pending),)).outcome is Outcome.ABORTED
     causal.embedder.drop(0)
     causal.embedder.arm()
-    assert (causal.embed("hello") == expected).all()
+    assert (causal.embed("hello")[0] == expected).all()
 
 
 def test_an_encoder_and_a_causal_model_report_their_limits(berts: dict[gguf.PoolingType, Path], causal: Open) -> None:

@@ -8,18 +8,15 @@ import gguf
 import llama_cpp
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from engine.config import EngineConfig
-from engine.core.embedding.step import EmbeddingChunk, EmbeddingJob, EmbeddingText
-from engine.core.step import Outcome
+from engine.core.embedding.step import EmbeddingChunk
 from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
-from engine.request import EmbeddingRequest
+from tests.engine.llama.embedding.running import Vector, computed_by_llama_cpp, embed, texts_of
 from tests.random_bert import write_random_bert
 from tests.random_ranker import LABELS, write_random_ranker
 
-Vector = NDArray[np.float32]
 QUERY, DOCUMENT = "what is a cat", "a cat is an animal"
 ROUNDING = 1e-3
 
@@ -33,45 +30,18 @@ class Ranker:
         self.embedder = stack.enter_context(LlamaEmbedder(self.model, config, embedding_limits(self.model)))
         self.weights = {tensor.name: tensor.data for tensor in gguf.GGUFReader(path).tensors}
 
-    def texts(self, *pairs: tuple[str, str]) -> list[EmbeddingText]:
-        tokens = [self.model.tokenize_pair(*pair) for pair in pairs]
-        job = EmbeddingJob(1, EmbeddingRequest(id="test", inputs=tuple(map(tuple, tokens))), tokens)
-        for seq_id, text in enumerate(job.waiting):
-            text.seq_id = seq_id
-        return list(job.waiting)
-
     def scores(self, *pairs: tuple[str, str], rows: int = 1000) -> list[Vector]:
         """Return the scores of pairs that run together, each with at most so many rows in a step."""
-        running, scores = self.texts(*pairs), dict[int, Vector]()
-        while left := [text for text in running if text.pending]:
-            chunks = tuple(EmbeddingChunk(text, min(text.pending, rows)) for text in left)
-            result = self.embedder.run(chunks)
-            assert result.outcome is Outcome.DONE
-            for chunk, numbers in zip((chunk for chunk in chunks if chunk.last), result.vectors, strict=True):
-                assert numbers is not None
-                scores[chunk.seq_id] = np.frombuffer(numbers, "<f4")
-            for chunk in chunks:
-                chunk.text.computed += chunk.count
-        return [scores[text.seq_id] for text in running]
+        return embed(self.embedder, *(self.model.tokenize_pair(*pair) for pair in pairs), rows=rows)
 
     def hidden(self, tokens: list[int]) -> Vector:
         """Return what the last layer computes for each token, in one pass without pooling."""
-        params = llama_cpp.llama_context_default_params()
-        params.embeddings, params.pooling_type = True, llama_cpp.LLAMA_POOLING_TYPE_NONE
-        params.n_ctx = params.n_batch = params.n_ubatch = 128
-        context = llama_cpp.llama_init_from_model(self.model.handle, params)
-        batch = llama_cpp.llama_batch_init(len(tokens), 0, 1)
-        try:
-            batch.n_tokens = len(tokens)
-            for row, token in enumerate(tokens):
-                batch.token[row], batch.pos[row], batch.n_seq_id[row], batch.logits[row] = token, row, 1, 1
-                batch.seq_id[row][0] = 0
-            assert llama_cpp.llama_decode(context, batch) == 0
+
+        def read(context: llama_cpp.llama_context_p) -> Vector:
             pointer = llama_cpp.llama_get_embeddings(context)
-            return np.ctypeslib.as_array(pointer, (len(tokens), self.model.info.embedding_size)).copy()
-        finally:
-            llama_cpp.llama_batch_free(batch)
-            llama_cpp.llama_free(context)
+            return np.ctypeslib.as_array(pointer, (len(tokens), self.model.info.embedding_size))
+
+        return computed_by_llama_cpp(self.model, tokens, llama_cpp.LLAMA_POOLING_TYPE_NONE, read)
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +120,7 @@ def test_no_text_becomes_a_control_token_or_a_place(causal: Ranker, text: str) -
 
 def test_a_document_that_left_leaves_nothing(causal: Ranker) -> None:
     [expected] = causal.scores((QUERY, DOCUMENT))
-    [text] = causal.texts(("other", "words"))
+    [text] = texts_of(causal.model.tokenize_pair("other", "words"))
     causal.embedder.run((EmbeddingChunk(text, 5),))
     causal.embedder.drop(0)
     assert causal.scores((QUERY, DOCUMENT))[0] == pytest.approx(expected, abs=ROUNDING)

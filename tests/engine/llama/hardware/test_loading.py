@@ -23,6 +23,7 @@ from engine.llama.model import LlamaModel
 from tests.engine.llama.hardware.loading import logits
 from tests.engine.llama.hardware.test_placement import FakeDevice
 from tests.models import model_path
+from tests.random_model import finish
 
 
 def config(**fields: Any) -> EngineConfig:
@@ -100,10 +101,7 @@ def test_the_tensors_of_all_parts_are_read(tmp_path: Path) -> None:
     for at, name in enumerate(["a", "b"], start=1):
         writer = gguf.GGUFWriter(tmp_path / f"m-{at:05}-of-00002.gguf", "llama")
         writer.add_tensor(name, np.zeros(at * 8, np.float32))
-        writer.write_header_to_file()
-        writer.write_kv_data_to_file()
-        writer.write_tensors_to_file()
-        writer.close()
+        finish(writer)
     assert read_tensors(tmp_path / "m-00001-of-00002.gguf") == {"a": 32, "b": 64}
     (tmp_path / "m-00002-of-00002.gguf").unlink()
     with pytest.raises(LoadError, match=r"m-00002-of-00002.gguf cannot be read as a GGUF file"):
