@@ -31,6 +31,10 @@ def test_the_bytes_are_those_that_llama_cpp_allocates(family: str, types: tuple[
     assert SLOTS * (CONTEXT * found.token + found.sequence) == pytest.approx(allocated, rel=ROUNDING)
 
 
+def header_of(shape: dict[str, Value]) -> dict[str, Value]:
+    return {"general.architecture": "a", **{f"a.{key}": value for key, value in shape.items()}}
+
+
 def test_layers_may_use_the_cells_of_others_and_have_windows_with_smaller_heads() -> None:
     shape: dict[str, Value] = {
         "block_count": 6,
@@ -44,8 +48,7 @@ def test_layers_may_use_the_cells_of_others_and_have_windows_with_smaller_heads(
         "attention.value_length_swa": 16,
         "attention.sliding_window_pattern": (True, True, False, True, True, False),
     }
-    header: dict[str, Value] = {"general.architecture": "a", **{f"a.{key}": value for key, value in shape.items()}}
-    assert cell_bytes(header, "f16", "f16") == CellBytes(2 * 2 * (3 * 2 * 16 + 2 * 32), 0)
+    assert cell_bytes(header_of(shape), "f16", "f16") == CellBytes(2 * 2 * (3 * 2 * 16 + 2 * 32), 0)
 
 
 def test_an_indexer_of_latent_attention_keeps_keys_in_all_layers() -> None:
@@ -61,8 +64,7 @@ def test_an_indexer_of_latent_attention_keeps_keys_in_all_layers() -> None:
         "attention.value_length_mla": 128,
         "attention.indexer.key_length": 128,
     }
-    header: dict[str, Value] = {"general.architecture": "a", **{f"a.{key}": value for key, value in shape.items()}}
-    assert cell_bytes(header, "f16", "f16") == CellBytes(4 * (576 + 128) * 2, 0)
+    assert cell_bytes(header_of(shape), "f16", "f16") == CellBytes(4 * (576 + 128) * 2, 0)
 
 
 def test_the_layers_of_a_hybrid_model_have_cells_or_a_state() -> None:
@@ -76,9 +78,12 @@ def test_the_layers_of_a_hybrid_model_have_cells_or_a_state() -> None:
         "ssm.conv_kernel": 4,
         "ssm.group_count": 1,
     }
-    header: dict[str, Value] = {"general.architecture": "a", **{f"a.{key}": value for key, value in shape.items()}}
     state = (128 * 16 + 3 * (128 + 2 * 16)) * 4
-    assert layer_cells(header, "f16", "q8_0") == [CellBytes(2 * 16 * 2 + 2 * 16 * 34 // 32, 0), CellBytes(0, state)]
+    header = header_of(shape)
+    assert layer_cells(header, "f16", "q8_0") == [
+        CellBytes(2 * 16 * 2 + 2 * 16 * 34 // 32, 0),
+        CellBytes(0, state),
+    ]
 
 
 def test_a_header_that_says_nothing_gives_nothing() -> None:

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from engine import CheckupError, EngineConfig, RepackCache, embedded_model
 from gateway.doctor import diagnosis as module
 from gateway.doctor.diagnosis import Diagnosis, Subject
-from gateway.program import main
+from tests.gateway.commands import ended
 from tests.gateway.doctor.reports import EXAMINED, MODEL, SERVING, WELL
 from tests.gateway.doctor.reports import examined as reports_of
 from tests.repeat import thorough
@@ -47,15 +48,7 @@ Run = Callable[..., tuple[int, str, str]]
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the command and returns its exit code, its output and its remarks."""
 
-    def run(*arguments: str) -> tuple[int, str, str]:
-        try:
-            code = main(["doctor", *arguments])
-        except SystemExit as exit_:
-            code = int(str(exit_.code))
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return run
+    return partial(ended, capsys, "doctor")
 
 
 def test_the_real_machine_and_the_embedded_model(run: Run) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gateway.hub.cache import HubCache
 from gateway.hub.reference import HubReference
 from gateway.hub.source import HubSource
-from gateway.program import main
+from tests.gateway.commands import ended
 from tests.gateway.hub.cached import cached_model
 from tests.gateway.hub.local_hub import COMMIT, REPOSITORY, LocalHub
 
@@ -29,16 +29,6 @@ def pulled(source: HubSource) -> None:
     """Both models are on this machine."""
     for quant in ("Q4_K_M", "Q8_0"):
         source.fetch(HubReference(REPOSITORY, quant), lambda _share: None)
-
-
-def ended(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Return the exit code, the output and the remarks of a command."""
-    try:
-        code = main(arguments)
-    except SystemExit as exit_:
-        code = int(str(exit_.code))
-    out, err = capsys.readouterr()
-    return code, out, err
 
 
 def test_pull_prints_the_path(cache: HubCache, hub: LocalHub, capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ from gateway.keys.key import Key, KeyLimits
 from gateway.limits.headers import rate_limit_headers
 from gateway.limits.limiter import Correct, Limiter
 from gateway.middleware.errors import Problem, RefusedError
+from gateway.serving.records import RequestRecord
 from tests.gateway.limits.virtual import JANUARY_2026, VirtualClock, key_with, record_of
 
 DAY = 86_400
@@ -28,7 +29,11 @@ class Bench:
         return self.limiter.admitted(record_of(key, **counts), bound)
 
     async def use(self, key: Key, bound: int, **counts: int) -> None:
-        async with self.opened(key, bound, **counts):
+        await self.run(record_of(key, **counts), bound)
+
+    async def run(self, record: RequestRecord, bound: int) -> None:
+        """Run a request to its end, and charge it."""
+        async with self.limiter.admitted(record, bound):
             pass
         await self.settled()
 

@@ -87,9 +87,14 @@ class SharedBench(Bench):
 
     @override
     async def open(self, *, max_entries: int = 100, max_bytes: int = 10**7, max_recalled_bytes: int = 10**6) -> Stores:
+        stores = await self.join(max_entries=max_entries, max_bytes=max_bytes, max_recalled_bytes=max_recalled_bytes)
+        self.rows("TRUNCATE stored_entries, stored_owners, stored_running, stored_gateways CASCADE")
+        return stores
+
+    async def join(self, *, max_entries: int = 100, max_bytes: int = 10**7, max_recalled_bytes: int = 10**6) -> Stores:
+        """Return stores with what others have left in the database."""
         stores = await open_shared_stores(self.url, Bounds(max_entries, max_bytes, max_recalled_bytes))
         self._opened.append(stores)
-        self.rows("TRUNCATE stored_entries, stored_owners, stored_running, stored_gateways CASCADE")
         return stores
 
     @override

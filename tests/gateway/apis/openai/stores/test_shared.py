@@ -41,6 +41,13 @@ def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(presence, "POLL_INTERVAL", 0.01)
 
 
+@pytest.fixture
+async def bench(url: str) -> AsyncIterator[SharedBench]:
+    bench = SharedBench(url)
+    yield bench
+    await bench.close()
+
+
 @dataclass(frozen=True)
 class Node:
     """A gateway with a fake engine."""
@@ -124,8 +131,7 @@ async def test_a_background_response_that_the_other_deletes_is_cancelled(url: st
         assert one.engine.generations[0].left == "the response was cancelled"
 
 
-async def test_a_background_response_of_a_dead_gateway_has_failed(url: str) -> None:
-    bench = SharedBench(url)
+async def test_a_background_response_of_a_dead_gateway_has_failed(url: str, bench: SharedBench) -> None:
     dead = await bench.open()
     running = response("a", *items("asked"), status="in_progress", background=True)
     await dead.responses.announce(OWNER, running, lambda: None)
@@ -140,15 +146,13 @@ async def test_a_background_response_of_a_dead_gateway_has_failed(url: str) -> N
         assert (failed.inputs, failed.can_continue) == (running.inputs, False)
         await dead.responses.put(OWNER, response("a", background=True))
         assert await living.responses.get(OWNER, "a") == failed, "an end that was seen is final"
-    await bench.close()
 
 
-async def test_the_turn_of_a_dead_gateway_ends_with_its_lease(url: str) -> None:
-    bench = SharedBench(url)
+async def test_the_turn_of_a_dead_gateway_ends_with_its_lease(bench: SharedBench) -> None:
     dead = await bench.open()
     conversation = await created(dead, "a")
     late, _ = await dead.conversations.begin(OWNER, conversation)
-    living = await open_shared_stores(url, BOUNDS)
+    living = await bench.join()
     with pytest.raises(RequestError) as caught:
         await living.conversations.begin(OWNER, conversation)
     assert caught.value.code == "conversation_locked"
@@ -157,17 +161,13 @@ async def test_the_turn_of_a_dead_gateway_ends_with_its_lease(url: str) -> None:
     await late.end(items("late"))
     await turn.end(items("b"))
     assert await ids(living, conversation) == ["a", "b"]
-    async with living.open():
-        """Close it."""
-    await bench.close()
 
 
-async def test_a_request_that_runs_again_takes_its_turn_from_the_dead_gateway(url: str) -> None:
-    bench = SharedBench(url)
+async def test_a_request_that_runs_again_takes_its_turn_from_the_dead_gateway(bench: SharedBench) -> None:
     dead = await bench.open()
     conversation = await created(dead, "a")
     late, _ = await dead.conversations.begin(OWNER, conversation, "request-1")
-    living = await open_shared_stores(url, BOUNDS)
+    living = await bench.join()
     for other in ("", "request-2"):
         with pytest.raises(RequestError):
             await living.conversations.begin(OWNER, conversation, other)
@@ -176,34 +176,25 @@ async def test_a_request_that_runs_again_takes_its_turn_from_the_dead_gateway(ur
     await late.end(items("late"))
     await turn.end(items("b"))
     assert await ids(living, conversation) == ["a", "b"]
-    async with living.open():
-        """Close it."""
-    await bench.close()
 
 
-async def test_a_gateway_that_stops_leaves_no_turn(url: str) -> None:
-    bench = SharedBench(url)
+async def test_a_gateway_that_stops_leaves_no_turn(url: str, bench: SharedBench) -> None:
     living = await bench.open()
     conversation = await created(living, "a")
     stopped = await open_shared_stores(url, BOUNDS)
     async with stopped.open():
         await stopped.conversations.begin(OWNER, conversation)
     await living.conversations.begin(OWNER, conversation)
-    await bench.close()
 
 
-async def test_the_limits_count_for_all_gateways_together(url: str) -> None:
-    bench = SharedBench(url)
+async def test_the_limits_count_for_all_gateways_together(bench: SharedBench) -> None:
     first = await bench.open(max_entries=4)
-    second = await open_shared_stores(url, Bounds(4, 10**7, 10**6))
+    second = await bench.join(max_entries=4)
     async with anyio.create_task_group() as tasks:
         for number in range(8):
             stores = (first, second)[number % 2]
             tasks.start_soon(stores.responses.put, OWNER, response(f"a{number}", item("same")))
     assert len(await bench.known()) == 4
-    async with second.open():
-        """Close it."""
-    await bench.close()
 
 
 @pytest.mark.thorough
@@ -254,56 +245,48 @@ async def cleaned(url: str, bench: SharedBench, left: str) -> None:
             await anyio.lowlevel.checkpoint()
 
 
-async def test_a_lost_response_that_cannot_be_read_is_dropped(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    bench = SharedBench(url)
+async def test_a_lost_response_that_cannot_be_read_is_dropped(
+    url: str, bench: SharedBench, caplog: pytest.LogCaptureFixture
+) -> None:
     await bench.open()
     bench.rows("INSERT INTO stored_running (id, owner, gateway, response) VALUES ('r', 'o', 'dead', '\\x00')")
     await cleaned(url, bench, "SELECT 1 FROM stored_running")
     assert "cannot be read, and is dropped: r" in caplog.text
-    await bench.close()
 
 
-async def test_dead_gateways_are_forgotten_also_if_they_ran_nothing(url: str) -> None:
-    bench = SharedBench(url)
+async def test_dead_gateways_are_forgotten_also_if_they_ran_nothing(url: str, bench: SharedBench) -> None:
     await bench.open()
     bench.rows("INSERT INTO stored_gateways VALUES ('dead', now() - interval '1 second')")
     await cleaned(url, bench, "SELECT 1 FROM stored_gateways WHERE id = 'dead'")
-    await bench.close()
 
 
-async def test_a_gateway_with_a_late_lease_does_not_fail_its_own_responses(url: str) -> None:
-    bench = SharedBench(url)
+async def test_a_gateway_with_a_late_lease_does_not_fail_its_own_responses(url: str, bench: SharedBench) -> None:
     await bench.open()
     bench.rows("INSERT INTO stored_running (id, owner, gateway, response) VALUES ('r', 'o', 'late', '')")
     database = PostgresDatabase(url)
     await database.read(lambda execute: fail_orphans(execute, "late", (), BOUNDS))
     assert bench.rows("SELECT 1 FROM stored_running")
     await database.close()
-    await bench.close()
 
 
-async def test_limits_that_were_lowered_hold_after_some_changes(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_limits_that_were_lowered_hold_after_some_changes(
+    bench: SharedBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(entries, "MOST_EVICTED", 20)
-    bench = SharedBench(url)
     many = await bench.open()
     for number in range(50):
         await many.responses.put(OWNER, response(f"r{number}", item(f"i{number}")))
-    few = await open_shared_stores(url, Bounds(10, 10**7, 10**6))
+    few = await bench.join(max_entries=10)
     kept = []
     for number in range(3):
         await few.responses.put(OWNER, response(f"s{number}", item(f"j{number}")))
         kept.append(len(await bench.known()))
     assert kept == [31, 12, 10]
-    async with few.open():
-        """Leave what was never used."""
-    await bench.close()
 
 
-async def test_wrong_counters_do_not_hold_the_store(url: str) -> None:
-    bench = SharedBench(url)
+async def test_wrong_counters_do_not_hold_the_store(bench: SharedBench) -> None:
     stores = await bench.open(max_entries=5)
     bench.rows("INSERT INTO stored_owners VALUES ('nothing', 100, 100)")
     await stores.responses.put(OWNER, response("r"))
     assert (await stores.responses.get(OWNER, "r")).id == "r"
     bench.rows("TRUNCATE stored_owners CASCADE")
-    await bench.close()
