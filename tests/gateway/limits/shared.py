@@ -8,11 +8,13 @@ import anyio
 import anyio.lowlevel
 import psycopg
 
+from gateway.keys.key import Key
 from gateway.limits.shared_limiter import SharedLimiter
+from gateway.serving.records import RequestRecord
 from gateway.storage.database import Batches
 from gateway.storage.postgres import PostgresDatabase
 from tests.gateway.limits.conformance import Bench
-from tests.gateway.limits.virtual import VirtualClock
+from tests.gateway.limits.virtual import VirtualClock, record_of
 
 LEASE = 30.0
 
@@ -50,6 +52,13 @@ async def benches(url: str, count: int = 1, lease: float = LEASE) -> AsyncIterat
             await tasks.start(run, limiter)
         yield [Bench(limiter, clock, partial(until_settled, limiter)) for limiter in limiters]
         stop.set()
+
+
+def run_twice(key: Key) -> tuple[RequestRecord, RequestRecord]:
+    """Return the records of a request that runs again, with prompts of 30 and then of 40 tokens."""
+    one, again = record_of(key, prompt_tokens=30), record_of(key, prompt_tokens=40)
+    again.id = one.id
+    return one, again
 
 
 def total(url: str, key_id: str = "key_1") -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from tests.backends import ON_TRIO
 from tests.gateway.application import settings_for
 from tests.gateway.limits import killed_gateway
 from tests.gateway.limits.conformance import CASES, DAY, Case, left_per_minute
-from tests.gateway.limits.shared import LEASE, benches, limiter_on, total, until_settled
+from tests.gateway.limits.shared import LEASE, benches, limiter_on, run_twice, total, until_settled
 from tests.gateway.limits.virtual import VirtualClock, key_with, record_of
 from tests.repeat import thorough
 
@@ -76,16 +76,6 @@ async def test_requests_of_a_silent_gateway_end_with_their_lease_and_are_charged
         assert total(url) == (210, 0, 0)
 
 
-async def test_a_gateway_that_was_cut_off_replaces_the_charge_of_its_lease(url: str) -> None:
-    async with benches(url, 2) as (late, other):
-        async with late.opened(KEY, 100, prompt_tokens=30):
-            other.clock.advance(LEASE)
-            await other.use(KEY, 50, prompt_tokens=5)
-            assert total(url) == (105, 0, 0)
-        await late.settled()
-        assert total(url) == (35, 0, 0)
-
-
 async def test_a_charge_of_an_earlier_day_stays_there(url: str) -> None:
     async with benches(url, 2) as (late, other):
         async with late.opened(KEY, 100, prompt_tokens=30):
@@ -102,8 +92,7 @@ async def test_a_request_that_runs_again_elsewhere_is_not_refused_and_counts_onc
     """Its first gateway may have died in the middle, long ago, or at its end; and it may come back."""
     key = key_with(concurrent_requests=1, requests_per_minute=1, tokens_per_minute=100, tokens_per_day=100)
     async with benches(url, 2) as (first, second):
-        one, again = record_of(key, prompt_tokens=30), record_of(key, prompt_tokens=40)
-        again.id = one.id
+        one, again = run_twice(key)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(first.limiter.admitted(one, 100))
             if lost == "settled":
@@ -126,8 +115,7 @@ async def test_a_request_that_runs_again_elsewhere_is_not_refused_and_counts_onc
 
 async def test_a_request_that_runs_again_on_the_same_gateway_counts_once(url: str) -> None:
     async with benches(url) as (bench,):
-        one, again = record_of(KEY, prompt_tokens=30), record_of(KEY, prompt_tokens=40)
-        again.id = one.id
+        one, again = run_twice(KEY)
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(bench.limiter.admitted(one, 100))
             async with bench.limiter.admitted(again, 100):

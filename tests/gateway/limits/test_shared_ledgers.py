@@ -10,8 +10,8 @@ from gateway.limits.shared_limiter import SharedLimiter
 from gateway.limits.shared_schema import RENEW
 from gateway.storage.postgres import PostgresDatabase
 from tests.gateway.limits.conformance import DAY, Bench
-from tests.gateway.limits.shared import LEASE, benches, total
-from tests.gateway.limits.virtual import key_with, record_of
+from tests.gateway.limits.shared import LEASE, benches, run_twice, total
+from tests.gateway.limits.virtual import key_with
 
 pytestmark = pytest.mark.anyio
 
@@ -39,13 +39,15 @@ async def test_a_renewed_lease_keeps_the_requests_of_its_gateway_and_no_others(u
         await other.use(KEY, 1)
 
 
-async def test_a_correction_after_the_lease_changes_no_charge(url: str) -> None:
+@pytest.mark.parametrize("corrected", [False, True])
+async def test_a_gateway_that_was_cut_off_replaces_the_charge_of_its_lease(url: str, corrected: bool) -> None:
     async with benches(url, 2) as (late, other):
         async with late.opened(KEY, 100, prompt_tokens=30) as correct:
             other.clock.advance(LEASE)
             await other.use(KEY, 50, prompt_tokens=5)
-            correct(50)
-            await late.settled()
+            if corrected:
+                correct(50)
+                await late.settled()
             assert total(url) == (105, 0, 0)
         await late.settled()
         assert total(url) == (35, 0, 0)
@@ -53,8 +55,7 @@ async def test_a_correction_after_the_lease_changes_no_charge(url: str) -> None:
 
 async def test_a_gateway_that_lost_a_request_to_another_does_not_correct_it(url: str) -> None:
     async with benches(url, 2) as (first, second):
-        one, again = record_of(KEY), record_of(KEY)
-        again.id = one.id
+        one, again = run_twice(KEY)
         async with first.limiter.admitted(one, 100) as correct, second.limiter.admitted(again, 90):
             correct(10)
             await first.settled()
@@ -77,15 +78,10 @@ async def test_a_request_that_runs_again_gives_back_only_what_its_own_day_and_mo
     key = key_with(tokens_per_month=1000)
     async with benches(url, 2) as (first, second):
         first.clock.advance(31 * DAY - 1)
-        one, again = record_of(key, prompt_tokens=30), record_of(key, prompt_tokens=40)
-        again.id = one.id
-        async with first.limiter.admitted(one, 100):
-            pass
-        await first.settled()
+        one, again = run_twice(key)
+        await first.run(one, 100)
         first.clock.advance(2)
-        async with second.limiter.admitted(again, 100):
-            pass
-        await second.settled()
+        await second.run(again, 100)
         assert await second.left(key, 1000, "tokens_per_month") == 960
         assert await second.left(key, 1000) == 960
 
@@ -94,16 +90,13 @@ async def test_a_charge_after_the_lease_belongs_to_the_day_and_month_in_which_th
     key = key_with(tokens_per_month=1000)
     async with benches(url, 2) as (late, other):
         late.clock.advance(31 * DAY - LEASE - 1)
-        one, again = record_of(key, prompt_tokens=30), record_of(key, prompt_tokens=40)
-        again.id = one.id
+        one, again = run_twice(key)
         async with late.limiter.admitted(one, 100):
             late.clock.advance(LEASE)
             await other.use(key, 0)
             late.clock.advance(2)
         await late.settled()
-        async with other.limiter.admitted(again, 100):
-            pass
-        await other.settled()
+        await other.run(again, 100)
         assert await other.left(key, 1000) == 960
         assert await other.left(key, 1000, "tokens_per_month") == 960
 
@@ -113,12 +106,9 @@ async def test_a_request_counts_once_if_it_runs_again_within_a_minute_of_its_end
     url: str, seconds: float, charged: int
 ) -> None:
     async with benches(url) as (bench,):
-        one, again = record_of(KEY, prompt_tokens=30), record_of(KEY, prompt_tokens=40)
-        again.id = one.id
+        one, again = run_twice(KEY)
         for record in (one, again):
-            async with bench.limiter.admitted(record, 100):
-                pass
-            await bench.settled()
+            await bench.run(record, 100)
             bench.clock.advance(seconds)
         assert total(url) == (charged, 0, 0)
 

@@ -26,7 +26,7 @@ from tests.gateway.asgi import AsgiCall
 from tests.gateway.chat import templates
 from tests.gateway.fake_engine import FakeEngine
 from tests.gateway.server.apps import OK, chunk, hello
-from tests.gateway.server.sockets import Client, get, post, serving
+from tests.gateway.server.sockets import Client, Site, get, post, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -141,30 +141,20 @@ async def test_an_exceeded_budget_is_not_exceeded_again() -> None:
     assert budget.used == 2 * LARGE
 
 
-async def test_a_cancelled_wait_takes_nothing() -> None:
+@pytest.mark.parametrize("released", [True, False])
+async def test_a_cancelled_wait_takes_nothing_and_delays_no_other(released: bool) -> None:
     budget = BodyBudget(limit=LARGE)
     holder, leaving, next_one = Body(budget), Body(budget), Body(budget)
     await holder.grow(FREE + LARGE)
     async with growing(leaving, FREE + LARGE):
         pass
-    leaving.release()
-    async with growing(next_one, FREE + LARGE) as granted:
-        holder.release()
-        await granted.wait()
-    assert budget.used == LARGE
-
-
-async def test_a_body_that_waits_no_more_delays_no_other_until_its_release() -> None:
-    budget = BodyBudget(limit=LARGE)
-    holder, leaving, next_one = Body(budget), Body(budget), Body(budget)
-    await holder.grow(FREE + LARGE)
-    async with growing(leaving, FREE + LARGE):
-        pass
+    if released:
+        leaving.release()
     async with growing(next_one, FREE + LARGE) as granted:
         holder.release()
         await anyio.wait_all_tasks_blocked()
         assert granted.is_set()
-    assert leaving.charged == 0
+    assert (leaving.charged, budget.used) == (0, LARGE)
 
 
 async def test_a_cancelled_wait_lets_the_next_one_go_on_at_once() -> None:
@@ -214,18 +204,25 @@ def limited(app: object, budget: BodyBudget, **limits: float) -> RequestScope:
     return RequestScope(app, RequestLimits(**limits), budget=budget)  # type: ignore[arg-type]
 
 
-def large(path: str = "/") -> bytes:
-    return post(b"x" * (FREE + LARGE), path=path)
+LARGE_REQUEST = post(b"x" * (FREE + LARGE))
+
+
+@asynccontextmanager
+async def exhausted(budget: BodyBudget, **limits: float) -> AsyncIterator[tuple[Site, Holding, Client]]:
+    """Serve, with a client whose body takes the whole budget until the application is released."""
+    app = Holding()
+    async with serving(limited(app, budget, **limits), ServerLimits(linger=0.05)) as site:
+        first = site.client()
+        await first.send(LARGE_REQUEST)
+        await app.entered.wait()
+        yield site, app, first
 
 
 async def test_a_large_request_waits_for_memory_and_a_small_one_does_not() -> None:
-    app = Holding()
     budget = BodyBudget(limit=LARGE)
-    async with serving(limited(app, budget)) as site:
-        first, second = site.client(), site.client()
-        await first.send(large())
-        await app.entered.wait()
-        await second.send(large())
+    async with exhausted(budget) as (site, app, first):
+        second = site.client()
+        await second.send(LARGE_REQUEST)
         assert (await site.ask(get("/health"))).status == 200
         small = site.client()
         small.write(post(b"x" * 100))
@@ -239,12 +236,8 @@ async def test_a_large_request_waits_for_memory_and_a_small_one_does_not() -> No
 
 
 async def test_a_wait_for_memory_is_a_503_and_no_408() -> None:
-    app = Holding()
-    async with serving(limited(app, BodyBudget(limit=LARGE), memory_timeout=0.1), ServerLimits(linger=0.05)) as site:
-        first = site.client()
-        await first.send(large())
-        await app.entered.wait()
-        answer = await site.ask(large())
+    async with exhausted(BodyBudget(limit=LARGE), memory_timeout=0.1) as (site, app, first):
+        answer = await site.ask(LARGE_REQUEST)
         error = orjson.loads(answer.body)["error"]
         assert (answer.status, error["code"], error["type"]) == (503, "body_budget_exhausted", "server_error")
         assert (answer.headers["connection"], answer.headers["retry-after"]) == ("close", "2")
@@ -275,13 +268,10 @@ async def test_the_wait_for_memory_does_not_count_as_the_clients_time() -> None:
 
 
 async def test_a_client_that_leaves_in_the_queue_takes_no_memory() -> None:
-    app = Holding()
     budget = BodyBudget(limit=LARGE)
-    async with serving(limited(app, budget)) as site:
-        first, leaving = site.client(), site.client()
-        await first.send(large())
-        await app.entered.wait()
-        await leaving.send(large()[:-1])
+    async with exhausted(budget) as (site, app, first):
+        leaving = site.client()
+        await leaving.send(LARGE_REQUEST[:-1])
         leaving.close()
         app.release.set()
         await first.answer()
@@ -295,13 +285,10 @@ async def test_a_client_that_leaves_in_the_queue_takes_no_memory() -> None:
 async def test_a_hang_up_is_noticed_while_the_body_waits_for_memory(
     leave: Callable[[Client], None], unsent: int | None
 ) -> None:
-    app = Holding()
     budget = BodyBudget(limit=LARGE)
-    async with serving(limited(app, budget)) as site:
-        first, leaving = site.client(), site.client()
-        await first.send(large())
-        await app.entered.wait()
-        await leaving.send(large()[:unsent])
+    async with exhausted(budget) as (site, app, first):
+        leaving = site.client()
+        await leaving.send(LARGE_REQUEST[:unsent])
         await anyio.wait_all_tasks_blocked()
         leave(leaving)
         await site.server.count_falls_to(1)
