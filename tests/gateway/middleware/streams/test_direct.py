@@ -11,9 +11,10 @@ from starlette.types import Message, Receive, Scope, Send
 from gateway.middleware.caller import Caller, caller_of, with_caller
 from gateway.middleware.streams.direct import EXTENSION, DirectSend, Sink
 from gateway.middleware.streams.sse import DONE, KEEP_ALIVE, EventStream, NextEvents, _DirectSink
+from gateway.server.server import Server
 from tests.gateway.server.apps import scoped
 from tests.gateway.server.sockets import LEAVE, Client, get, serving
-from tests.gateway.server.tls.clients import secured, serving_tls
+from tests.gateway.server.tls.clients import connected, tls_if
 
 pytestmark = pytest.mark.anyio
 
@@ -62,6 +63,8 @@ class Live:
 class Site:
     """An application that streams the events of a source, and counts its messages."""
 
+    server: Server
+
     def __init__(self) -> None:
         self.live = Live()
         self.sent: list[Message] = []
@@ -90,8 +93,7 @@ class Site:
 
     async def begin(self, client: Client) -> None:
         """Let the stream begin, as its first event does."""
-        while not self.live.waiting:
-            await anyio.lowlevel.checkpoint()
+        await self.until_it_waits()
         assert not self.live.put(b"data: first\n\n"), "the head is not sent"
         await client.see(b"data: first\n\n")
         await self.until_it_waits()
@@ -101,13 +103,21 @@ class Site:
             await anyio.lowlevel.checkpoint()
 
 
-async def test_events_wake_no_task_while_the_client_keeps_up() -> None:
+@asynccontextmanager
+async def begun(receive_buffer: int | None = None, *, secure: bool = False) -> AsyncIterator[tuple[Site, Client]]:
+    """Serve a stream whose first event a client has."""
     site = Site()
-    numbers = [b"data: %d\n\n" % number for number in range(50)]
-    async with serving(site.app) as server:
-        client = server.client()
+    async with serving(site.app, tls=tls_if(secure)) as server:
+        client = await connected(server, receive_buffer)
         client.write(get())
+        site.server = server.server
         await site.begin(client)
+        yield site, client
+
+
+async def test_events_wake_no_task_while_the_client_keeps_up() -> None:
+    numbers = [b"data: %d\n\n" % number for number in range(50)]
+    async with begun() as (site, client):
         assert all(site.live.put(event) for event in numbers)
         site.live.end()
         answer = await client.answer()
@@ -118,11 +128,7 @@ async def test_events_wake_no_task_while_the_client_keeps_up() -> None:
 
 
 async def test_events_that_wake_no_task_have_no_ends_of_lines_inside_of_json() -> None:
-    site = Site()
-    async with serving(site.app) as server:
-        client = server.client()
-        client.write(get())
-        await site.begin(client)
+    async with begun() as (site, client):
         assert site.live.put('data: "a\u2028b"\n\n'.encode())
         site.live.end()
         answer = await client.answer()
@@ -130,11 +136,7 @@ async def test_events_that_wake_no_task_have_no_ends_of_lines_inside_of_json() -
 
 
 async def test_an_event_without_bytes_does_not_end_the_body() -> None:
-    site = Site()
-    async with serving(site.app) as server:
-        client = server.client()
-        client.write(get())
-        await site.begin(client)
+    async with begun() as (site, client):
         assert site.live.put(b"")
         assert site.live.put(b"data: 1\n\n")
         site.live.end()
@@ -143,26 +145,14 @@ async def test_an_event_without_bytes_does_not_end_the_body() -> None:
 
 
 async def test_encrypted_connections_have_the_short_way_too() -> None:
-    site = Site()
-    async with serving_tls(site.app) as server:
-        client = await secured(server)
-        client.write(get())
-        while not site.live.waiting:
-            await anyio.lowlevel.checkpoint()
-        site.live.put(b"data: first\n\n")
-        await client.read_until(b"data: first\n\n")
-        await site.until_it_waits()
+    async with begun(secure=True) as (site, client):
         assert site.live.put(b"data: 1\n\n")
         await client.read_until(b"data: 1\n\n")
 
 
 async def test_a_client_that_does_not_read_gets_all_later() -> None:
-    site = Site()
     large, last = b"data: " + b"x" * 65536 + b"\n\n", b"data: last\n\n"
-    async with serving(site.app) as server:
-        client = server.client(receive_buffer=4096)
-        client.write(get())
-        await site.begin(client)
+    async with begun(receive_buffer=4096) as (site, client):
         sent = [large]
         while site.live.put(large):
             sent.append(large)
@@ -175,12 +165,8 @@ async def test_a_client_that_does_not_read_gets_all_later() -> None:
 
 
 async def test_the_rest_of_an_event_follows_without_another_one() -> None:
-    site = Site()
     large = b"data: " + b"x" * 8 * 2**20 + b"\n\n"
-    async with serving(site.app) as server:
-        client = server.client(receive_buffer=4096)
-        client.write(get())
-        await site.begin(client)
+    async with begun(receive_buffer=4096) as (site, client):
         assert site.live.put(large)
         assert not site.sink.ready, "the kernel has not taken it all"
         received = 0
@@ -192,26 +178,18 @@ async def test_the_rest_of_an_event_follows_without_another_one() -> None:
 
 @pytest.mark.parametrize("leave", LEAVE)
 async def test_a_client_that_leaves_ends_the_stream(leave: str) -> None:
-    site = Site()
-    async with serving(site.app) as server:
-        client = server.client()
-        client.write(get())
-        await site.begin(client)
+    async with begun() as (site, client):
         LEAVE[leave](client)
         while not site.live.left.is_set():
             if site.live.waiting:
                 site.live.put(b"data: x\n\n")
             await anyio.lowlevel.checkpoint()
-        await server.server.count_falls_to(0)
+        await site.server.count_falls_to(0)
     assert site.caller.closed().reason
 
 
 async def test_an_event_interrupts_the_silence() -> None:
-    site = Site()
-    async with serving(site.app) as server:
-        client = server.client()
-        client.write(get())
-        await site.begin(client)
+    async with begun() as (site, client):
         silence, over = site.sink.silence, []
         for look in range(3):
             assert site.live.put(b"data: 1\n\n")

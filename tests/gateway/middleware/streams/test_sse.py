@@ -7,7 +7,7 @@ import anyio
 import anyio.lowlevel
 import orjson
 import pytest
-from starlette.types import Message
+from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import Busy, EngineFault
 from gateway.middleware.caller import Caller, Closing, with_caller
@@ -77,10 +77,11 @@ class Known(Silences):
 class Reader:
     """The server's side of one response."""
 
-    def __init__(self, closing: Closing | None = None, silences: Silences | None = None) -> None:
+    def __init__(self, silences: Silences | None = None) -> None:
         self.messages: list[Message] = []
         self.silences = silences or Silences()
-        self.caller = Caller(request_id="req_1", closing=closing or Closing(), silences=self.silences)
+        self.closing = Closing()
+        self.caller = Caller(request_id="req_1", closing=self.closing, silences=self.silences)
         self.scope = with_caller({"type": "http"}, self.caller)
         self.news = anyio.Event()
 
@@ -102,6 +103,20 @@ class Reader:
 
     async def run(self, stream: EventStream) -> None:
         await stream(self.scope, self.receive, self.send)
+
+    async def run_until_cancelled(self, stream: EventStream, send: Send | None = None, *, gone: bool = False) -> None:
+        """Run it until it waits, and cancel it: the client has left, or its deadline has passed."""
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(stream, self.scope, self.receive, send or self.send)
+            await anyio.wait_all_tasks_blocked()
+            self.closing.reason, self.closing.error = "somebody", None if gone else RefusedError(DEADLINE_PASSED)
+            tasks.cancel_scope.cancel()
+
+    async def send_one(self, message: Message) -> None:
+        """Take the head and one part of the body, and wait for ever."""
+        await self.send(message)
+        if len(self.bodies) == 1:
+            await anyio.sleep_forever()
 
     async def run_with_comments(self, stream: EventStream) -> None:
         async with self.silences.open():
@@ -348,21 +363,17 @@ async def forever() -> list[bytes]:
 @pytest.mark.parametrize("gone", [False, True])
 async def test_a_cancel_after_the_head_ends_in_at_most_one_error_event(gone: bool) -> None:
     """The source is closed first; then, if the client is still connected, one error event follows."""
-    closing = Closing()
     script = Script([b"data: 1\n\n"], forever)
-    reader = Reader(closing)
+    reader = Reader()
     returned = False
 
-    async def run() -> None:
-        nonlocal returned
-        await reader.run(EventStream(script))
-        returned = True
+    class Noting(EventStream):
+        async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+            nonlocal returned
+            await super().__call__(scope, receive, send)
+            returned = True
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(run)
-        await anyio.wait_all_tasks_blocked()
-        closing.reason, closing.error = "somebody", None if gone else RefusedError(DEADLINE_PASSED)
-        tasks.cancel_scope.cancel()
+    await reader.run_until_cancelled(Noting(script), gone=gone)
     assert script.left
     assert not returned, "the cancellation goes on"
     assert reader.complete is not gone
@@ -371,20 +382,9 @@ async def test_a_cancel_after_the_head_ends_in_at_most_one_error_event(gone: boo
 
 
 async def test_an_event_that_a_block_has_cut_is_sent_whole_before_the_error_event() -> None:
-    closing = Closing()
-    reader = Reader(closing)
+    reader = Reader()
     event = [b"data: ", bytes(BLOCK), b"", b"\n\n"]
-
-    async def send(message: Message) -> None:
-        await reader.send(message)
-        if len(reader.bodies) == 1:
-            await anyio.sleep_forever()
-
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(EventStream(Script([*event, *event])), reader.scope, reader.receive, send)
-        await anyio.wait_all_tasks_blocked()
-        closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
-        tasks.cancel_scope.cancel()
+    await reader.run_until_cancelled(EventStream(Script([*event, *event])), reader.send_one)
     first, last, end = b"".join(reader.bodies).split(b"\n\n")
     assert first == b"".join(event).removesuffix(b"\n\n")
     assert (last.startswith(b'data: {"error"'), end) == (True, b"")
@@ -392,81 +392,58 @@ async def test_an_event_that_a_block_has_cut_is_sent_whole_before_the_error_even
 
 async def test_no_event_begins_before_the_error_event_of_a_cancelled_stream() -> None:
     """It would be encoded after the error, and so have a wrong number."""
-    closing = Closing()
-    reader = Reader(closing)
-
-    async def send(message: Message) -> None:
-        await reader.send(message)
-        if len(reader.bodies) == 1:
-            await anyio.sleep_forever()
-
-    async with anyio.create_task_group() as tasks:
-        stream = EventStream(Script([bytes(BLOCK) + b"\n\n", b"data: 2\n\n"]))
-        tasks.start_soon(stream, reader.scope, reader.receive, send)
-        await anyio.wait_all_tasks_blocked()
-        closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
-        tasks.cancel_scope.cancel()
+    reader = Reader()
+    stream = EventStream(Script([bytes(BLOCK) + b"\n\n", b"data: 2\n\n"]))
+    await reader.run_until_cancelled(stream, reader.send_one)
     assert reader.bodies[-1].startswith(b'data: {"error"')
 
 
 async def test_the_error_event_of_a_cancelled_stream_may_wait_for_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.middleware.streams.sse.FINAL_EVENT_TIMEOUT", 1000.0)
-    closing = Closing()
-    reader = Reader(closing)
-    reads = anyio.Event()
+    reader, waits, reads = Reader(), anyio.Event(), anyio.Event()
 
     async def send(message: Message) -> None:
-        if closing.error is not None:
+        if reader.closing.error is not None:
+            waits.set()
             await reads.wait()
         await reader.send(message)
 
     async def read() -> None:
+        await waits.wait()
         await anyio.wait_all_tasks_blocked()
         reads.set()
 
-    async with anyio.create_task_group() as client, anyio.create_task_group() as tasks:
-        tasks.start_soon(EventStream(Script([b"data: 1\n\n"], forever)), reader.scope, reader.receive, send)
-        await anyio.wait_all_tasks_blocked()
-        closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
-        tasks.cancel_scope.cancel()
+    async with anyio.create_task_group() as client:
         client.start_soon(read)
+        await reader.run_until_cancelled(EventStream(Script([b"data: 1\n\n"], forever)), send)
     assert reader.complete
 
 
 async def test_a_cancel_before_the_head_sends_no_bytes() -> None:
-    closing = Closing()
-    reader = Reader(closing)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(reader.run, EventStream(Script(forever)))
-        await anyio.wait_all_tasks_blocked()
-        closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
-        tasks.cancel_scope.cancel()
+    reader = Reader()
+    await reader.run_until_cancelled(EventStream(Script(forever)))
     assert reader.messages == []
 
 
 async def test_the_final_error_event_is_sent_within_a_time_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.middleware.streams.sse.FINAL_EVENT_TIMEOUT", 0.01)
-    closing = Closing()
-    reader = Reader(closing)
+    reader = Reader()
 
-    async def stuck(_message: Message) -> None:
-        await anyio.sleep_forever()
+    async def send(message: Message) -> None:
+        if reader.closing.error is not None:
+            await anyio.sleep_forever()
+        await reader.send(message)
 
     with anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(reader.run, EventStream(Script([b"data: 1\n\n"], forever)))
-            await anyio.wait_all_tasks_blocked()
-            monkeypatch.setattr(reader, "send", stuck)
-            closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
-            tasks.cancel_scope.cancel()
+        await reader.run_until_cancelled(EventStream(Script([b"data: 1\n\n"], forever)), send)
+    assert not reader.complete
 
 
 async def test_the_time_limit_of_the_final_event_does_not_count_what_comes_before_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gateway.middleware.streams.sse.FINAL_EVENT_TIMEOUT", 0.05)
-    closing = Closing()
-    reader = Reader(closing)
+    reader = Reader()
     stored = False
 
     async def store() -> None:
@@ -474,11 +451,7 @@ async def test_the_time_limit_of_the_final_event_does_not_count_what_comes_befor
         await anyio.sleep(0.1)
         stored = True
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(reader.run, EventStream(Script([b"data: 1\n\n"], forever), after_failure=store))
-        await anyio.wait_all_tasks_blocked()
-        closing.reason, closing.error = "somebody", RefusedError(DEADLINE_PASSED)
-        tasks.cancel_scope.cancel()
+    await reader.run_until_cancelled(EventStream(Script([b"data: 1\n\n"], forever), after_failure=store))
     assert stored
     assert b'"code":"deadline_exceeded"' in reader.bodies[-1]
 
