@@ -136,7 +136,7 @@ def test_a_cancel_of_a_waiting_request_is_answered_during_the_pass(client: Clien
 
 
 def test_a_cancel_while_an_input_is_tokenised_leaves_no_request(client: Client) -> None:
-    begun, go_on = slow_tokenizer(client)
+    begun, go_on = slow_tokenizer(client.model)
     client.embed(1, "slow")
     assert begun.wait(GUARD)
     assert client.cancel(1) == Released("intake", 0, 0)

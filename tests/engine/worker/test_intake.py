@@ -15,7 +15,7 @@ from engine.testing.fake_model import FakeModel
 from engine.worker import progress
 from engine.worker.loop import StepLoop
 from engine.worker.slices import SHORT_TEXT
-from tests.engine.worker.worker_client import GUARD, Client
+from tests.engine.worker.worker_client import GUARD, Client, slow_tokenizer
 
 GRAMMAR = Grammar(GrammarKind.REGEX, "abc")
 LONG = "x" * (SHORT_TEXT + 1)
@@ -178,16 +178,7 @@ def test_grammars_are_compiled_in_turns_among_clients(client: Client, model: Slo
 
 
 def test_the_inputs_of_one_request_take_turns_with_other_clients(client: Client, model: SlowModel) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-    tokenize = model.tokenize
-
-    def stop_at_the_first(text: str, *, special: bool = True, begin: bool = True) -> list[int]:
-        if text == "input0":
-            begun.set()
-            assert go_on.wait(GUARD)
-        return tokenize(text, special=special, begin=begin)
-
-    model.tokenize = stop_at_the_first  # type: ignore[method-assign]
+    begun, go_on = slow_tokenizer(model, lambda text: text == "input0")
     inputs = tuple(f"input{n}" for n in range(2048))
     client.worker.receive(Embed(1, EmbeddingRequest(id="r", inputs=inputs, client="hostile")))
     assert begun.wait(GUARD)

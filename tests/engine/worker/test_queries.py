@@ -1,7 +1,5 @@
 """Queries about the vocabulary, in a whole engine with fakes: answered, failed, cancelled."""
 
-import threading
-
 import pytest
 
 from engine.events import TokenRun
@@ -19,7 +17,7 @@ from engine.protocol.messages import (
 from engine.testing.fake_model import END, NAMES, VOCABULARY, FakeModel
 from engine.worker.queries import MOST_TEXT, MOST_TOKENS, RUN
 from engine.worker.slices import SHORT_TEXT
-from tests.engine.worker.worker_client import GUARD, Client, Gate
+from tests.engine.worker.worker_client import GUARD, Client, Gate, slow_tokenizer
 
 
 def test_texts_become_tokens_with_their_pieces(client: Client) -> None:
@@ -62,16 +60,7 @@ def test_a_text_with_too_many_tokens_is_refused_by_short_pieces(client: Client) 
 
 def test_a_long_text_of_a_request_does_not_wait_for_that_of_a_query() -> None:
     client = Client(model=FakeModel(context=4096)).loaded()
-    begun, go_on = threading.Event(), threading.Event()
-    tokenize = client.model.tokenize
-
-    def slow(text: str, **options: bool) -> list[int]:
-        if text.startswith("q"):
-            begun.set()
-            assert go_on.wait(GUARD)
-        return tokenize(text, **options)
-
-    client.model.tokenize = slow  # type: ignore[method-assign]
+    begun, go_on = slow_tokenizer(client.model, lambda text: text.startswith("q"))
     client.ask(1, Tokenize(("q" * (SHORT_TEXT + 1),), special=True, begin=True))
     assert begun.wait(GUARD)
     client.generate(2, "r" * (SHORT_TEXT + 1))
@@ -122,15 +111,13 @@ def test_a_query_waits_for_no_pass(client: Client) -> None:
 
 
 def test_a_cancelled_query_is_not_worked_on_any_more(client: Client) -> None:
-    begun, go_on, asked = threading.Event(), threading.Event(), []
+    asked = list[str]()
 
-    def tokenize(text: str, **_: bool) -> list[int]:
+    def note(text: str) -> bool:
         asked.append(text)
-        begun.set()
-        assert go_on.wait(GUARD)
-        return []
+        return True
 
-    client.model.tokenize = tokenize  # type: ignore[method-assign]
+    begun, go_on = slow_tokenizer(client.model, note)
     client.ask(1, Tokenize(("first", "second"), special=True, begin=True))
     assert begun.wait(GUARD)
     client.ask(2, Tokenize(("third",), special=True, begin=True))
@@ -143,14 +130,7 @@ def test_a_cancelled_query_is_not_worked_on_any_more(client: Client) -> None:
 
 
 def test_a_query_that_is_cancelled_in_its_last_piece_is_not_answered(client: Client) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def tokenize(_text: str, **_: bool) -> list[int]:
-        begun.set()
-        assert go_on.wait(GUARD)
-        return []
-
-    client.model.tokenize = tokenize  # type: ignore[method-assign, assignment]
+    begun, go_on = slow_tokenizer(client.model)
     client.ask(1, Tokenize(("last",), special=True, begin=True))
     assert begun.wait(GUARD)
     client.worker.receive(CancelQuery(1))

@@ -157,7 +157,7 @@ def test_a_cancel_of_a_waiting_request_is_answered_during_the_pass(client: Clien
 
 
 def test_a_cancel_while_the_prompt_is_tokenised_leaves_no_request(client: Client) -> None:
-    begun, go_on = slow_tokenizer(client)
+    begun, go_on = slow_tokenizer(client.model)
     client.generate(1, "slow")
     assert begun.wait(GUARD)
     assert client.cancel(1) == Released("intake", 0, 0)
@@ -171,7 +171,7 @@ def test_a_cancel_while_the_prompt_is_tokenised_leaves_no_request(client: Client
 
 @pytest.mark.parametrize("message", [Cancel(1), Ask(1, Inspect())], ids=type)
 def test_metrics_beside_those_of_steps_come_in_their_order(client: Client, message: Cancel | Ask) -> None:
-    begun, go_on = slow_tokenizer(client)
+    begun, go_on = slow_tokenizer(client.model)
     client.generate(1, "slow")
     assert begun.wait(GUARD)
     frames = client.frames

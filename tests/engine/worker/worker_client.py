@@ -174,14 +174,17 @@ class Client:
         return answer
 
 
-def slow_tokenizer(client: Client) -> tuple[threading.Event, threading.Event]:
-    """Hold each text that is tokenised. Return the events of its beginning, and of the test's leave to go on."""
-    begun, go_on = threading.Event(), threading.Event()
+def slow_tokenizer(
+    model: FakeModel, holds: Callable[[str], bool] = lambda _text: True
+) -> tuple[threading.Event, threading.Event]:
+    """Hold some texts that are tokenised. Return the events of their beginning, and of the test's leave to go on."""
+    begun, go_on, tokenize = threading.Event(), threading.Event(), model.tokenize
 
-    def tokenize(text: str, **_: bool) -> list[int]:
-        begun.set()
-        assert go_on.wait(GUARD)
-        return list(text.encode())
+    def slow(text: str, **options: bool) -> list[int]:
+        if holds(text):
+            begun.set()
+            assert go_on.wait(GUARD)
+        return tokenize(text, **options)
 
-    client.model.tokenize = tokenize  # type: ignore[method-assign]
+    model.tokenize = slow  # type: ignore[method-assign]
     return begun, go_on

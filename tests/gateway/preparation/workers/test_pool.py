@@ -6,14 +6,14 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from anyio.abc import Process
+from anyio.abc import Process, TaskGroup
 from anyio.lowlevel import checkpoint
 
 from engine import Busy, EngineFault, RequestError, Unavailable
@@ -207,6 +207,16 @@ async def test_a_small_job_does_not_wait_for_large_ones(pool: WorkerPool, fifo: 
     assert len(ends) == 2
 
 
+@asynccontextmanager
+async def busy_with_a_large_job(pool: WorkerPool, fifo: Path) -> AsyncIterator[TaskGroup]:
+    """Keep the worker for large jobs busy, beside the tasks of a test."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(partial(pool.run, "a", job(functions.wait, fifo), bytes(LARGE)))
+        await until(lambda: pool._idle.keys() == {0})
+        yield tasks
+        await anyio.Path(fifo).write_bytes(b"")
+
+
 async def test_clients_take_turns(pool: WorkerPool, fifo: Path) -> None:
     ends: list[str] = []
 
@@ -214,52 +224,40 @@ async def test_clients_take_turns(pool: WorkerPool, fifo: Path) -> None:
         await pool.run(client, job(functions.echo), bytes(LARGE))
         ends.append(name)
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(pool.run, "a", job(functions.wait, fifo), bytes(LARGE)))
-        await until(lambda: pool._idle.keys() == {0})
+    async with busy_with_a_large_job(pool, fifo) as tasks:
         for count, name in enumerate(("a1", "a2", "a3", "b1", "b2", "c1"), 1):
             tasks.start_soon(large, name[0], name)
             await until_waiting(pool, count)
-        await anyio.Path(fifo).write_bytes(b"")
     assert ends == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
 async def test_a_job_that_leaves_the_queue_is_never_run(pool: WorkerPool, fifo: Path) -> None:
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(pool.run, "a", job(functions.wait, fifo), bytes(LARGE)))
-        await until(lambda: pool._idle.keys() == {0})
+    async with busy_with_a_large_job(pool, fifo):
         async with anyio.create_task_group() as leaving:
             leaving.start_soon(partial(pool.run, "b", job(functions.die), bytes(LARGE)))
             await until_waiting(pool, 1)
             leaving.cancel_scope.cancel()
         assert not pool._large
-        await anyio.Path(fifo).write_bytes(b"")
 
 
 async def test_the_queue_is_bounded(pool: WorkerPool, fifo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool_module, "MAX_WAITING", 1)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(pool.run, "a", job(functions.wait, fifo), bytes(LARGE)))
-        await until(lambda: pool._idle.keys() == {0})
+    async with busy_with_a_large_job(pool, fifo) as tasks:
         tasks.start_soon(partial(pool.run, "a", job(functions.echo), bytes(LARGE)))
         await until_waiting(pool, 1)
         with pytest.raises(Busy) as busy:
             await run(pool, functions.echo)
         assert busy.value.code == "queue_full"
-        await anyio.Path(fifo).write_bytes(b"")
 
 
 async def test_a_job_does_not_wait_for_a_worker_for_ever(
     pool: WorkerPool, fifo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pool_module, "MAX_WAIT", 0)
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(partial(pool.run, "a", job(functions.wait, fifo), bytes(LARGE)))
-        await until(lambda: pool._idle.keys() == {0})
+    async with busy_with_a_large_job(pool, fifo):
         with pytest.raises(Busy) as busy:
             await pid_of(pool, large=True)
         assert busy.value.code == "queue_timeout"
-        await anyio.Path(fifo).write_bytes(b"")
 
 
 async def test_new_workers_are_warm(pool: WorkerPool, tmp_path: Path) -> None:
