@@ -1,13 +1,17 @@
 """Parsers fed with texts cut in pieces."""
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from hypothesis import strategies as st
 
+from engine import Grammar
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, FormatParser, ReasoningDelta
 from gateway.chat.formats import Format, create, recognize
 from gateway.chat.formats.signature import signature
-from gateway.chat.tools import Tool
+from gateway.chat.tools import Tool, ToolChoice
 
 TOOLS = (
     Tool(
@@ -28,6 +32,7 @@ TOOLS = (
 )
 
 
+STRICT = [replace(tool, strict=True) for tool in TOOLS]
 SIGNATURES = tuple(signature(tool, nested=True) for tool in TOOLS)
 
 
@@ -40,6 +45,15 @@ def cut(text: str, data: st.DataObject) -> list[str]:
 def choose(template: str, special_tokens: Mapping[str, int] | None = None) -> Format:
     """Return the format of the model with this chat template."""
     return create(recognize(template), special_tokens or {})
+
+
+def grammar_of(
+    format_: Format, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool = False, thinking: bool = False
+) -> Grammar:
+    """Return the grammar of an answer that has one."""
+    grammar = format_.grammar(tools, choice, parallel=parallel, thinking=thinking)
+    assert grammar is not None
+    return grammar
 
 
 def parse(
@@ -74,6 +88,14 @@ def joined(deltas: Iterable[Delta]) -> list[Delta]:
 def call(index: int, name: str, arguments: str) -> list[Delta]:
     """Return the deltas of a call."""
     return [CallBegan(index, name), CallArguments(index, arguments)]
+
+
+def read_call(template: str, pieces: Iterable[str], tool: Tool) -> Any:
+    """Return the arguments of the only call of a tool."""
+    began, given = parse(choose(template), pieces, tools=[tool])
+    assert began == CallBegan(0, tool.name)
+    assert isinstance(given, CallArguments)
+    return json.loads(given.text)
 
 
 def weather(index: int = 0, city: str = "Oslo") -> list[Delta]:

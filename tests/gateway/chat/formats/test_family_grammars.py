@@ -1,7 +1,5 @@
 """Grammars of single families: what a model writes beside its calls, and how it writes values."""
 
-from dataclasses import replace
-
 import pytest
 
 from engine import Grammar, GrammarKind
@@ -16,7 +14,7 @@ from tests.gateway.chat.formats.forced_calls import (
     VOCABULARIES,
     call_text,
 )
-from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
+from tests.gateway.chat.formats.parsing import STRICT, TOOLS, choose, grammar_of, parse
 from tests.grammar_matching import Vocabulary
 from tests.repeat import first
 
@@ -36,8 +34,7 @@ def test_minicpm_writes_a_text_with_markup_between_further_tags(vocabulary: Voca
     properties = {"text": {"type": "string"}, "unit": unit, "days": {"type": "integer"}, "any": {}}
     tool = Tool("f", parameters={"properties": properties})
     chosen = _format("minicpm", vocabulary)
-    grammar = chosen.grammar([tool], "required", parallel=True, thinking=True)
-    assert grammar is not None
+    grammar = grammar_of(chosen, [tool], "required", parallel=True, thinking=True)
 
     def allowed(name: str, value: str) -> bool:
         call = f'<function name="f"><param name="{name}">{value}</param></function>'
@@ -60,11 +57,8 @@ def test_kimi_k3_calls_after_a_response(vocabulary: Vocabulary) -> None:
     thoughts, end = "Hm.<|close|>think<|sep|>", "<|close|>message<|sep|>"
     call, right, wrong = CALLS["kimi-k3"]
     chosen = _format("kimi-k3", vocabulary)
-    strict = [replace(tool, strict=True) for tool in TOOLS]
-    forced = chosen.grammar(TOOLS, "required", parallel=True, thinking=True)
-    free = chosen.grammar(strict, "auto", parallel=True, thinking=True)
-    assert forced is not None
-    assert free is not None
+    forced = grammar_of(chosen, TOOLS, "required", parallel=True, thinking=True)
+    free = grammar_of(chosen, STRICT, "auto", parallel=True, thinking=True)
 
     def answer(text: str, *calls: str) -> str:
         called = call_text("kimi-k3", *calls) if calls else ""
@@ -84,15 +78,12 @@ def test_cohere_writes_marks_around_an_answer(pair: tuple[str, str], vocabulary:
     call, right, wrong = CALLS["cohere"]
     thoughts, called = "Hm.<|END_THINKING|>", call_text("cohere", call)
     chosen = _format("cohere", vocabulary)
-    strict = [replace(tool, strict=True) for tool in TOOLS]
     for parallel in (True, False):
-        free = chosen.grammar(strict, "auto", parallel=parallel, thinking=True)
-        assert free is not None
+        free = grammar_of(chosen, STRICT, "auto", parallel=parallel, thinking=True)
         answers = ("It rains.", f"{opening}It rains.{closing}", f"{opening}It rains.", called)
         assert all(vocabulary.allows(free, thoughts + answer) for answer in answers)
         assert not vocabulary.allows(free, f"{thoughts}{opening}I look.{called.replace(right, wrong)}")
-    forced = chosen.grammar(TOOLS, "required", parallel=True, thinking=True)
-    assert forced is not None
+    forced = grammar_of(chosen, TOOLS, "required", parallel=True, thinking=True)
     assert not vocabulary.allows(forced, f"{thoughts}{opening}{called}")
     bound = chosen.answer_grammar(Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'), thinking=True)
     assert all(vocabulary.allows(bound, thoughts + answer) for answer in ("42", f"{opening}42{closing}"))
@@ -102,10 +93,8 @@ def test_cohere_writes_marks_around_an_answer(pair: tuple[str, str], vocabulary:
 def test_functionary_answers_and_calls_with_their_recipients(vocabulary: Vocabulary) -> None:
     call, right, wrong = CALLS["functionary-3.2"]
     chosen = _format("functionary-3.2", vocabulary)
-    strict = [replace(tool, strict=True) for tool in TOOLS]
     for parallel in (True, False):
-        grammar = chosen.grammar(strict, "auto", parallel=parallel, thinking=False)
-        assert grammar is not None
+        grammar = grammar_of(chosen, STRICT, "auto", parallel=parallel)
         assert vocabulary.allows(grammar, f"all\nI look.>>>{call}")
         assert vocabulary.allows(grammar, f"all\nI look.>>>{call}>>>{call}") is parallel
         assert vocabulary.allows(grammar, "all\n>>> print(1)")

@@ -14,7 +14,7 @@ from gateway.chat.tools import Named, Tool
 from tests.gateway.chat.formats.case import wide
 from tests.gateway.chat.formats.cases import TEMPLATES
 from tests.gateway.chat.formats.forced_calls import CALLS, ENDS, VOCABULARIES, call_text
-from tests.gateway.chat.formats.parsing import TOOLS, choose, parse
+from tests.gateway.chat.formats.parsing import STRICT, TOOLS, choose, grammar_of, parse
 from tests.grammar_matching import Vocabulary
 from tests.repeat import first
 
@@ -35,8 +35,7 @@ def test_a_demanded_call_is_written_as_the_family_writes_it(family: str, vocabul
     chosen = _format(family, vocabulary)
     call, right, wrong = CALLS[family]
     for choice in ("required", Named("get_weather")):
-        grammar = chosen.grammar(TOOLS, choice, parallel=False, thinking=False)
-        assert grammar is not None
+        grammar = grammar_of(chosen, TOOLS, choice)
         assert vocabulary.allows(grammar, call_text(family, call))
         assert not vocabulary.allows(grammar, call_text(family, call.replace(right, wrong, 1)))
         assert not vocabulary.allows(grammar, "It rains.")
@@ -62,8 +61,7 @@ _IN_JSON = [
 def test_arguments_have_one_blank_or_a_line_break_and_an_indentation_between_tokens(
     family: str, vocabulary: Vocabulary
 ) -> None:
-    grammar = _format(family, vocabulary).grammar(TOOLS, "required", parallel=False, thinking=False)
-    assert grammar is not None
+    grammar = grammar_of(_format(family, vocabulary), TOOLS, "required")
 
     def allowed(whitespace: str) -> bool:
         call = CALLS[family][0].replace('"city": ', f'"city":{whitespace}')
@@ -89,8 +87,7 @@ def test_a_function_without_parameters_has_no_arguments(
     family: str, parameters: dict[str, Any], vocabulary: Vocabulary
 ) -> None:
     tools = [Tool("get_weather", parameters=parameters)]
-    grammar = _format(family, vocabulary).grammar(tools, "required", parallel=False, thinking=False)
-    assert grammar is not None
+    grammar = grammar_of(_format(family, vocabulary), tools, "required")
     call = CALLS[family][0]
     given = call[call.index('{"city') : call.index("}") + 1]
     assert vocabulary.allows(grammar, call_text(family, call.replace(given, "{}")))
@@ -101,18 +98,15 @@ def test_a_function_without_parameters_has_no_arguments(
 def test_a_strict_tool_is_refused_if_its_schema_cannot_be_enforced(family: str, vocabulary: Vocabulary) -> None:
     chosen = _format(family, vocabulary)
     tool = Tool("tag", parameters={"type": "object", "properties": {"names": {"type": "array", "uniqueItems": True}}})
-    lenient = chosen.grammar([tool], "required", parallel=False, thinking=False)
-    strict = chosen.grammar([replace(tool, strict=True)], "required", parallel=False, thinking=False)
-    assert lenient is not None
-    assert strict is not None
+    lenient = grammar_of(chosen, [tool], "required")
+    strict = grammar_of(chosen, [replace(tool, strict=True)], "required")
     assert vocabulary.refusal(lenient) == ""
     assert "uniqueItems" in vocabulary.refusal(strict)
 
 
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_a_named_choice_excludes_other_tools(family: str, vocabulary: Vocabulary) -> None:
-    grammar = _format(family, vocabulary).grammar(TOOLS, Named("now"), parallel=False, thinking=False)
-    assert grammar is not None
+    grammar = grammar_of(_format(family, vocabulary), TOOLS, Named("now"))
     assert not vocabulary.allows(grammar, call_text(family, CALLS[family][0]))
 
 
@@ -120,8 +114,7 @@ def test_a_named_choice_excludes_other_tools(family: str, vocabulary: Vocabulary
 def test_several_calls_are_allowed_only_on_request(family: str, vocabulary: Vocabulary) -> None:
     text = call_text(family, *[CALLS[family][0]] * 2)
     for parallel in (True, False):
-        grammar = _format(family, vocabulary).grammar(TOOLS, "required", parallel=parallel, thinking=False)
-        assert grammar is not None
+        grammar = grammar_of(_format(family, vocabulary), TOOLS, "required", parallel=parallel)
         assert vocabulary.allows(grammar, text) is parallel
     began = [delta for delta in parse(choose(TEMPLATES[family]), [text]) if isinstance(delta, CallBegan)]
     assert [delta.index for delta in began] == [0, 1]
@@ -137,12 +130,10 @@ def test_a_free_choice_without_strict_schemas_has_no_grammar(family: str) -> Non
 @pytest.mark.parametrize("family", TEMPLATES)
 def test_a_strict_tool_constrains_calls_only(family: str, vocabulary: Vocabulary) -> None:
     chosen = _format(family, vocabulary)
-    strict = [replace(tool, strict=True) for tool in TOOLS]
     call, right, wrong = CALLS[family]
     answer = f"{_BEFORE_ANSWERS.get(family, '')}It rains."
     for parallel in (True, False):
-        grammar = chosen.grammar(strict, "auto", parallel=parallel, thinking=False)
-        assert grammar is not None
+        grammar = grammar_of(chosen, STRICT, "auto", parallel=parallel)
         assert vocabulary.allows(grammar, answer)
         assert vocabulary.allows(grammar, call_text(family, call))
         assert not vocabulary.allows(grammar, call_text(family, call.replace(right, wrong, 1)))
@@ -152,11 +143,9 @@ def test_a_strict_tool_constrains_calls_only(family: str, vocabulary: Vocabulary
     "family", ["hermes", "qwen-coder", "glm", "mistral", "deepseek", "gemma-4", "dsml", "kimi", "kimi-k3", "minimax-m3"]
 )
 def test_text_may_come_before_a_strict_call(family: str, vocabulary: Vocabulary) -> None:
-    strict = [replace(tool, strict=True) for tool in TOOLS]
     text = f"I look.\n{call_text(family, CALLS[family][0])}"
     for parallel in (True, False):
-        grammar = _format(family, vocabulary).grammar(strict, "auto", parallel=parallel, thinking=False)
-        assert grammar is not None
+        grammar = grammar_of(_format(family, vocabulary), STRICT, "auto", parallel=parallel)
         assert vocabulary.allows(grammar, text)
         assert vocabulary.allows(grammar, f"{text}\n{text}") is (parallel and family != "kimi-k3")
 
@@ -170,10 +159,7 @@ def test_a_strict_call_without_its_block_is_constrained(family: str, vocabulary:
     bare = bare.removeprefix("<seed:tool_call>\n").removesuffix("\n</seed:tool_call>")
     assert CallBegan(0, "get_weather") in parse(chosen, [f"I look.\n{bare}"])
     for parallel in (True, False):
-        grammar = chosen.grammar(
-            [replace(tool, strict=True) for tool in TOOLS], "auto", parallel=parallel, thinking=False
-        )
-        assert grammar is not None
+        grammar = grammar_of(chosen, STRICT, "auto", parallel=parallel)
         assert vocabulary.allows(grammar, f"I look.\n{bare}")
         assert vocabulary.allows(grammar, f"I look.\n{call_text(family, call)}")
         for text in (bare, call_text(family, call)):
@@ -196,8 +182,7 @@ def test_reasoning_may_come_before_a_demanded_call_and_a_bound_answer(
     family: str, before: str, vocabulary: Vocabulary
 ) -> None:
     chosen = _format(family, vocabulary)
-    call = chosen.grammar(TOOLS, "required", parallel=False, thinking=False)
-    assert call is not None
+    call = grammar_of(chosen, TOOLS, "required")
     assert vocabulary.allows(call, before + call_text(family, CALLS[family][0]))
     final = "<|channel|>final<|message|>" if family == "harmony" else ""
     for answer in (
@@ -225,8 +210,7 @@ def test_reasoning_that_the_prompt_began_must_end_first(
     grammar = chosen.answer_grammar(Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'), thinking=True)
     assert vocabulary.allows(grammar, f"{ended}{final}42")
     assert not vocabulary.allows(grammar, f"{final}42")
-    call = chosen.grammar(TOOLS, "required", parallel=False, thinking=True)
-    assert call is not None
+    call = grammar_of(chosen, TOOLS, "required", thinking=True)
     assert vocabulary.allows(call, ended + call_text(family, CALLS[family][0]))
     assert not vocabulary.allows(call, call_text(family, CALLS[family][0]))
 
@@ -264,8 +248,7 @@ def test_gbnf_cannot_follow_reasoning() -> None:
 )
 def test_a_text_cannot_hold_the_tag_that_ends_it(family: str, ended: str, vocabulary: Vocabulary) -> None:
     """The parser would end the argument there."""
-    grammar = _format(family, vocabulary).grammar(TOOLS, "required", parallel=False, thinking=False)
-    assert grammar is not None
+    grammar = grammar_of(_format(family, vocabulary), TOOLS, "required")
     assert vocabulary.allows(grammar, call_text(family, CALLS[family][0].replace("Oslo", "Os<x></x>\n\nlo")))
     assert not vocabulary.allows(grammar, call_text(family, CALLS[family][0].replace("Oslo", f"Os{ended}lo")))
 
@@ -278,8 +261,7 @@ def _dsml(tool: str, argument: str, declared: str, value: str) -> str:
 
 def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabulary) -> None:
     tool = Tool("f", parameters={"properties": {"x": {"type": ["string", "integer"]}}, "required": ["x"]})
-    grammar = _format("dsml", vocabulary).grammar([tool], "required", parallel=False, thinking=False)
-    assert grammar is not None
+    grammar = grammar_of(_format("dsml", vocabulary), [tool], "required")
 
     def allowed(declared: str, value: str) -> bool:
         return vocabulary.allows(grammar, _dsml("f", "x", declared, value))
@@ -291,8 +273,7 @@ def test_a_value_of_any_type_is_declared_as_text_or_as_json(vocabulary: Vocabula
 
 def test_a_listed_value_is_declared_by_its_type(vocabulary: Vocabulary) -> None:
     tool = Tool("f", parameters={"properties": {"x": {"enum": ["km", None]}}, "required": ["x"]})
-    grammar = _format("dsml", vocabulary).grammar([tool], "required", parallel=False, thinking=False)
-    assert grammar is not None
+    grammar = grammar_of(_format("dsml", vocabulary), [tool], "required")
     assert vocabulary.allows(grammar, _dsml("f", "x", "true", "km"))
     assert vocabulary.allows(grammar, _dsml("f", "x", "false", "null"))
     assert not vocabulary.allows(grammar, _dsml("f", "x", "true", "null"))
@@ -300,8 +281,7 @@ def test_a_listed_value_is_declared_by_its_type(vocabulary: Vocabulary) -> None:
 
 def test_optional_arguments_are_listed_in_order_or_left_out(vocabulary: Vocabulary) -> None:
     tool = Tool("f", parameters={"properties": {name: {"type": "integer"} for name in "abc"}})
-    grammar = _format("llama-pythonic", vocabulary).grammar([tool], "required", parallel=False, thinking=False)
-    assert grammar is not None
+    grammar = grammar_of(_format("llama-pythonic", vocabulary), [tool], "required")
     for arguments in ("", "a=1", "b=1", "c=1", "a=1, c=1", "b=1, c=1", "a=1, b=1, c=1"):
         assert vocabulary.allows(grammar, f"[f({arguments})]")
     for arguments in ("b=1, a=1", ", b=1", "a=1, ", "a=1, a=1"):
@@ -310,8 +290,7 @@ def test_optional_arguments_are_listed_in_order_or_left_out(vocabulary: Vocabula
 
 def test_arguments_are_an_object_also_if_their_schema_allows_other_types(vocabulary: Vocabulary) -> None:
     tool = Tool("get_weather", parameters={"type": ["string", "object"], "properties": {"city": {}}})
-    grammar = _format("hermes", vocabulary).grammar([tool], "required", parallel=False, thinking=False)
-    assert grammar is not None
+    grammar = grammar_of(_format("hermes", vocabulary), [tool], "required")
     call = call_text("hermes", CALLS["hermes"][0])
     assert vocabulary.allows(grammar, call)
     assert not vocabulary.allows(grammar, call.replace('{"city": "Oslo"}', '"Oslo"'))
@@ -348,8 +327,7 @@ def test_properties_that_are_no_object_of_schemas_are_refused(family: str, prope
 
 def test_an_unknown_type_is_refused_also_where_no_tag_declares_it(vocabulary: Vocabulary) -> None:
     tool = Tool("f", parameters={"properties": {"x": {"type": "int"}}})
-    grammar = _format("dsml", vocabulary).grammar([tool], "required", parallel=True, thinking=False)
-    assert grammar is not None
+    grammar = grammar_of(_format("dsml", vocabulary), [tool], "required", parallel=True)
     assert "int" in vocabulary.refusal(grammar)
 
 
@@ -377,8 +355,7 @@ def test_an_argument_whose_name_would_not_be_read_is_refused(
                 chosen.grammar([tool], "required", parallel=False, thinking=False)
             assert caught.value.param == "tools"
         else:
-            grammar = chosen.grammar([tool], "required", parallel=False, thinking=False)
-            assert grammar is not None
+            grammar = grammar_of(chosen, [tool], "required")
             chance = random.Random(name)
             text = next(filter(None, (vocabulary.sample(grammar, chance, ENDS) for _ in range(9))))
             *_, arguments = parse(chosen, [text], tools=[tool])
@@ -420,8 +397,7 @@ def test_listed_values_and_references_are_kept_to_without_quotes(
         "required": ["x"],
     }
     tool = Tool("f", parameters=parameters, strict=True)
-    grammar = _format(family, vocabulary).grammar([tool], "required", parallel=False, thinking=False)
-    assert grammar is not None
+    grammar = grammar_of(_format(family, vocabulary), [tool], "required")
 
     def allowed(value: str) -> bool:
         if family == "glm":

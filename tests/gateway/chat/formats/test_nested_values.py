@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from gateway.chat.deltas import CallArguments, CallBegan
 from gateway.chat.tools import Tool
 from tests.gateway.chat.formats.cases import TEMPLATES
-from tests.gateway.chat.formats.parsing import SIGNATURES, choose, cut, parse, stream
+from tests.gateway.chat.formats.parsing import SIGNATURES, choose, cut, parse, read_call, stream
 from tests.repeat import TIMES, repeated
 
 _MARK = "]<]minimax[>["
@@ -63,10 +63,7 @@ def _call(arguments: str) -> str:
 
 
 def _read(pieces: list[str]) -> Any:
-    began, given_ = parse(choose(TEMPLATES["minimax-m3"]), pieces, tools=[_TOOL])
-    assert began == CallBegan(0, "f")
-    assert isinstance(given_, CallArguments)
-    return json.loads(given_.text)
+    return read_call(TEMPLATES["minimax-m3"], pieces, _TOOL)
 
 
 @given(arguments=_VALUES, data=st.data())

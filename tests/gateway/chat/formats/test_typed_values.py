@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.chat.deltas import CallArguments, CallBegan
 from gateway.chat.tools import Tool
 from tests.gateway.chat.formats.case import wide
 from tests.gateway.chat.formats.cases import TEMPLATES
-from tests.gateway.chat.formats.parsing import choose, cut, parse
+from tests.gateway.chat.formats.parsing import cut, read_call
 from tests.repeat import TIMES, repeated
 
 _POINT = {"type": "object", "properties": {"x": {"type": "number"}, "of": {"$ref": "#/$defs/point"}}}
@@ -111,10 +110,7 @@ def _write(family: str, arguments: dict[str, Any]) -> str:
 
 
 def _read(family: str, pieces: list[str]) -> Any:
-    began, given_ = parse(choose(TEMPLATES[family]), pieces, tools=[_TOOL])
-    assert began == CallBegan(0, "f")
-    assert isinstance(given_, CallArguments)
-    return json.loads(given_.text)
+    return read_call(TEMPLATES[family], pieces, _TOOL)
 
 
 @pytest.mark.parametrize("family", _WRITTEN)
