@@ -1,6 +1,7 @@
 """Fixtures of every test."""
 
 import gc
+import logging
 import os
 from collections.abc import Generator, Iterator
 from contextlib import ExitStack
@@ -124,3 +125,11 @@ def embedded() -> Iterator[Embedded]:
     """The program on its embedded model: one for all tests that use it as clients do."""
     with serving_embedded() as served:
         yield served
+
+
+@pytest.fixture
+def root_level() -> Iterator[None]:
+    """The level of the root logger, which a test may change."""
+    before = logging.getLogger().level
+    yield
+    logging.getLogger().setLevel(before)

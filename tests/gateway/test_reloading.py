@@ -3,7 +3,6 @@
 import logging
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import anyio
@@ -12,14 +11,7 @@ import pytest
 from gateway.cli import SettingsError, read_settings
 from gateway.reloading import SettingsReload, reload_all, reload_on_signal
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture(autouse=True)
-def root_level() -> Iterator[None]:
-    before = logging.getLogger().level
-    yield
-    logging.getLogger().setLevel(before)
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("root_level")]
 
 
 async def test_a_signal_reloads_everything_and_the_server_goes_on() -> None:

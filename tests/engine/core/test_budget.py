@@ -24,16 +24,8 @@ def test_a_pass_that_delays_no_other_is_large_but_takes_seconds_only(seconds: fl
     assert budget.tokens(hurried=False) == tokens
 
 
-def test_the_pass_fits_the_target_at_the_speed_of_its_depth() -> None:
-    budget = PromptBudget(0.25, smallest=16)
-    budget.observe(100, 0.2, depth=0)
-    budget.observe(100, 1.0, depth=2000)
-    assert budget.tokens(hurried=True, depth=100) == 125
-    assert budget.tokens(hurried=True, depth=2040) == 25
-
-
-@pytest.mark.parametrize(("depth", "tokens"), [(600, 125), (1500, 25), (9000, 25)])
-def test_an_unmeasured_depth_takes_the_rate_of_the_nearest_one(depth: int, tokens: int) -> None:
+@pytest.mark.parametrize(("depth", "tokens"), [(100, 125), (600, 125), (1500, 25), (2040, 25), (9000, 25)])
+def test_the_pass_fits_the_target_at_the_speed_of_the_nearest_measured_depth(depth: int, tokens: int) -> None:
     budget = PromptBudget(0.25, smallest=16)
     budget.observe(100, 0.2, depth=0)
     budget.observe(100, 1.0, depth=2000)

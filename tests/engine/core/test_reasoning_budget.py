@@ -57,28 +57,29 @@ def unlimited(*, opened: bool) -> ReasoningBudget:
     return ReasoningBudget(Reasoning(budget=None, opening="<think>", closing="</think>", opened=opened), END)
 
 
+def forced(limit: ReasoningBudget) -> list[int]:
+    """Return the tokens that are forced until none is due."""
+    tokens = []
+    while due := limit.due:
+        tokens.append(due[0])
+        accept(limit, b"?")
+    return tokens
+
+
 def test_reasoning_without_a_budget_goes_on_until_it_is_ended() -> None:
     limit = unlimited(opened=True)
     for _ in range(1000):
         accept(limit, b"a")
         assert not limit.due
     limit.end()
-    forced = []
-    while due := limit.due:
-        forced.append(due[0])
-        accept(limit, b"?")
-    assert forced == END
+    assert forced(limit) == END
 
 
 def test_an_end_that_comes_during_a_draw_follows_the_drawn_token() -> None:
     limit = unlimited(opened=True)
     limit.end()
     limit.accept(b"a", forced=False)
-    forced = []
-    while due := limit.due:
-        forced.append(due[0])
-        accept(limit, b"?")
-    assert forced == END
+    assert forced(limit) == END
 
 
 def test_only_reasoning_that_has_begun_is_ended() -> None:

@@ -373,21 +373,15 @@ def test_an_improbable_token_does_not_spoil_typical_sampling() -> None:
     banned.close()
 
 
-def test_no_end_before_min_tokens() -> None:
+@pytest.mark.parametrize(
+    ("fields", "tokens"), [({"min_tokens": 2}, [20, 20, END[0]]), ({"min_tokens": 1, "ignore_eos": True}, [20, 11])]
+)
+def test_no_end_before_min_tokens(fields: dict[str, Any], tokens: list[int]) -> None:
     stop = 11
     logits = np.zeros(SMALL, np.float32)
     logits[[END[0], stop, 20]] = 9.0, 8.0, 7.0
-    sampler = make(Sampling(temperature=GREEDY, min_tokens=2), stop_tokens=(stop,))
-    assert [next_token(sampler, logits.copy()) for _ in range(3)] == [20, 20, END[0]]
-    sampler.close()
-
-
-def test_min_tokens_works_with_ignore_eos() -> None:
-    stop = 11
-    logits = np.zeros(SMALL, np.float32)
-    logits[[END[0], stop, 20]] = 9.0, 8.0, 7.0
-    sampler = make(Sampling(temperature=GREEDY, min_tokens=1, ignore_eos=True), stop_tokens=(stop,))
-    assert [next_token(sampler, logits.copy()) for _ in range(2)] == [20, stop]
+    sampler = make(Sampling(temperature=GREEDY, **fields), stop_tokens=(stop,))
+    assert [next_token(sampler, logits.copy()) for _ in tokens] == tokens
     sampler.close()
 
 

@@ -24,15 +24,14 @@ from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_LOAD_FAILED, EXIT_OK, serve
 from tests.engine.worker.worker_client import GUARD, Client, Gate
 
+pytestmark = pytest.mark.usefixtures("root_level")
+
 CONFIGURE = Configure(EngineConfig(model="fake"))
 
 
 @pytest.fixture(autouse=True)
-def _own_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _own_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "configure", lambda _level, _format, _fields: None)
-    before = logging.getLogger().level
-    yield
-    logging.getLogger().setLevel(before)
 
 
 class Engine:

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,13 +27,6 @@ from engine.worker.loaded import LoadedModel
 from engine.worker.worker import EXIT_FAULT, EXIT_LOAD_FAILED
 from tests.engine.driver import bytes_of, request
 from tests.engine.worker.worker_client import GUARD, Client, Gate, slow_tokenizer
-
-
-@pytest.fixture
-def root_level() -> Iterator[None]:
-    before = logging.getLogger().level
-    yield
-    logging.getLogger().setLevel(before)
 
 
 @pytest.mark.usefixtures("root_level")
