@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,19 +16,13 @@ INTERRUPT = KeyboardInterrupt()
 
 @pytest.mark.parametrize("ended", [INTERRUPT, BaseExceptionGroup("tasks", [INTERRUPT])])
 def test_ctrl_c_is_an_exit_code_and_no_traceback(monkeypatch: pytest.MonkeyPatch, ended: BaseException) -> None:
-    def doctor(*_: object) -> int:
-        raise ended
-
-    monkeypatch.setattr("gateway.doctor.command.doctor", doctor)
+    monkeypatch.setattr("gateway.doctor.command.doctor", Mock(side_effect=ended))
     assert main(["doctor"]) == 130
 
 
 @pytest.mark.parametrize("failure", [ValueError("a defect"), ExceptionGroup("tasks", [ValueError("a defect")])])
 def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
-    def doctor(*_: object) -> int:
-        raise failure
-
-    monkeypatch.setattr("gateway.doctor.command.doctor", doctor)
+    monkeypatch.setattr("gateway.doctor.command.doctor", Mock(side_effect=failure))
     with pytest.raises(type(failure)):
         main(["doctor"])
 

@@ -53,10 +53,8 @@ async def stream(engine: FakeEngine, gateway: Gateway) -> list[dict[str, Any]]:
     return [orjson.loads(line[6:]) for line in call.content.splitlines() if line.startswith(b"data: ")]
 
 
-@pytest.mark.parametrize("interruption", [the_deadline_passes, the_server_stops])
-async def test_a_stored_response_ends_with_its_last_event(
-    monkeypatch: pytest.MonkeyPatch, interruption: Callable[[Closing], None]
-) -> None:
+def interrupt_at_the_end(monkeypatch: pytest.MonkeyPatch, interruption: Callable[[Closing], None]) -> None:
+    """Interrupt a response right after it was stored."""
     end = ResponseWork.end
 
     async def interrupted(work: ResponseWork) -> None:
@@ -64,6 +62,13 @@ async def test_a_stored_response_ends_with_its_last_event(
         interruption(work.caller.closing)
 
     monkeypatch.setattr(ResponseWork, "end", interrupted)
+
+
+@pytest.mark.parametrize("interruption", [the_deadline_passes, the_server_stops])
+async def test_a_stored_response_ends_with_its_last_event(
+    monkeypatch: pytest.MonkeyPatch, interruption: Callable[[Closing], None]
+) -> None:
+    interrupt_at_the_end(monkeypatch, interruption)
     engine = chatting(begin)
     gateway = gateway_of(engine)
     *_, last = await stream(engine, gateway)
@@ -72,13 +77,7 @@ async def test_a_stored_response_ends_with_its_last_event(
 
 
 async def test_a_whole_response_that_is_stored_at_its_deadline_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    end = ResponseWork.end
-
-    async def interrupted(work: ResponseWork) -> None:
-        await end(work)
-        the_deadline_passes(work.caller.closing)
-
-    monkeypatch.setattr(ResponseWork, "end", interrupted)
+    interrupt_at_the_end(monkeypatch, the_deadline_passes)
     gateway = gateway_of(chatting(answering("Hello")))
     reply = await post(gateway.app, PATH, {"input": "Hi"})
     assert reply.status == 200, reply.content
