@@ -9,8 +9,6 @@ import pytest
 
 from engine import (
     Alternative,
-    Busy,
-    EngineError,
     EngineFault,
     Finished,
     FinishReason,
@@ -271,21 +269,6 @@ async def test_a_wrong_field_is_named_in_ollamas_shape(path: str, body: dict[str
 async def test_an_error_before_routing_has_ollamas_shape() -> None:
     reply = await AsgiCall(app_of(engine_of()), CHAT, b"", "PUT").run()
     assert (reply.status, orjson.loads(reply.content).keys()) == (405, {"error"})
-
-
-@pytest.mark.parametrize(
-    ("refusal", "status"),
-    [
-        (RequestError("too long", code="context_length_exceeded", param="prompt"), 400),
-        (Busy("full", code="queue_full"), 429),
-        (EngineFault("failed", code="engine_failed"), 500),
-    ],
-)
-async def test_a_refusal_of_the_engine_is_a_status(refusal: EngineError, status: int) -> None:
-    engine = engine_of()
-    engine.refusal = refusal
-    reply = await post(app_of(engine), CHAT, ASKED)
-    assert (reply.status, reply.json) == (status, {"error": str(refusal)})
 
 
 async def test_a_refusal_of_the_engine_names_ollamas_field() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine import Busy, EngineError, EngineFault, Ranking, RequestError
+from engine import Ranking
 from gateway.apis.rerank.request import MAX_DOCUMENTS
 from tests.gateway.application import app_of
 from tests.gateway.asgi import post
@@ -120,20 +120,3 @@ async def test_a_wrong_field_is_named_and_never_reaches_the_engine(changes: dict
     assert reply.status == 400
     assert reply.json["error"]["param"].startswith(param)
     assert engine.embeddings == []
-
-
-@pytest.mark.parametrize(
-    ("refusal", "status"),
-    [
-        (RequestError("too long", code="context_length_exceeded", param="documents"), 400),
-        (Busy("full", code="queue_full"), 429),
-        (EngineFault("failed", code="engine_failed"), 500),
-    ],
-)
-async def test_a_refusal_has_the_shape_of_its_api(refusal: EngineError, status: int) -> None:
-    engine = FakeEngine()
-    engine.refusal = refusal
-    for path, shape in ((PATH, {"error"}), (COHERE, {"message"})):
-        reply = await post(app_of(engine), path, BODY)
-        assert (reply.status, reply.json.keys()) == (status, shape)
-    assert reply.json["message"] == str(refusal)

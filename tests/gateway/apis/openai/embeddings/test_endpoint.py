@@ -6,7 +6,7 @@ import struct
 import pytest
 from starlette.types import ASGIApp
 
-from engine import Busy, EngineError, EngineFault, EngineState, EngineStatus, RequestError
+from engine import EngineState, EngineStatus
 from gateway.apis.openai.embeddings.request import MAX_INPUTS
 from tests.gateway.application import app_of, gateway_of
 from tests.gateway.asgi import get, post
@@ -55,21 +55,6 @@ async def test_wrong_inputs_never_reach_the_engine(given: object) -> None:
     engine = FakeEngine()
     reply = await post(app_of(engine), PATH, {"input": given})
     assert (reply.status, reply.json["error"]["param"], engine.embeddings) == (400, "input", [])
-
-
-@pytest.mark.parametrize(
-    ("refusal", "status"),
-    [
-        (RequestError("too long", code="context_length_exceeded", param="input"), 400),
-        (Busy("full", code="queue_full"), 429),
-        (EngineFault("failed", code="engine_failed"), 500),
-    ],
-)
-async def test_a_refusal_of_the_engine_is_a_status(refusal: EngineError, status: int) -> None:
-    engine = FakeEngine()
-    engine.refusal = refusal
-    reply = await post(app_of(engine), PATH, {"input": "a"})
-    assert (reply.status, reply.json["error"]["message"]) == (status, str(refusal))
 
 
 def app_of_two(main: FakeEngine, embedder: FakeEngine) -> ASGIApp:
