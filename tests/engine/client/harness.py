@@ -1,6 +1,7 @@
 """Engines over real processes and pipes, with a scripted child at the other end."""
 
 import os
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -80,6 +81,15 @@ class Scripted:
 
     def pids(self) -> list[int]:
         return [int(line.split()[1]) for line in self.lines() if line.startswith("start ")]
+
+    def kill(self) -> None:
+        """Kill the latest process."""
+        os.kill(self.pids()[-1], signal.SIGKILL)
+
+    async def killed(self, engine: Engine) -> EngineStatus:
+        """Kill the latest process, and wait until the engine restarts."""
+        self.kill()
+        return await until(engine, EngineState.RESTARTING)
 
     def lines(self) -> list[str]:
         """Return the journal; it is empty if the only child was killed before its start."""

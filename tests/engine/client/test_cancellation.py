@@ -147,7 +147,7 @@ async def test_leaving_twice_cancelled_still_waits_for_the_release(scripted: Scr
             outer.cancel_scope.cancel()
             await anyio.wait_all_tasks_blocked()
             assert not left.is_set()
-            os.kill(scripted.pids()[-1], signal.SIGKILL)
+            scripted.kill()
             await left.wait()
     assert scripted.count("cancel") == 1
 
@@ -182,7 +182,7 @@ async def test_leaving_a_request_of_a_dead_engine_sends_no_frame(
     async with scripted.open() as engine:
         async with engine.generate(ask("accept; say a; wait")) as generation:
             await generation.take()
-            os.kill(scripted.pids()[-1], signal.SIGKILL)
+            scripted.kill()
             with pytest.raises(EngineFault):
                 await generation.take()
         await engine.ready()
@@ -243,8 +243,7 @@ async def test_a_request_that_waits_for_its_replay_leaves_at_once(
     scripted: Scripted, log: pytest.LogCaptureFixture
 ) -> None:
     async with scripted.open(restarts=False) as engine, engine.generate(ask("accept; start; wait")):
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
-        await until(engine, EngineState.RESTARTING)
+        await scripted.killed(engine)
     assert scripted.count("cancel") == 0
     (line,) = told(log)
     assert (line["phase"], line["tokens"], line["freed"]) == ("restarting", 0, 0)
@@ -259,8 +258,7 @@ async def test_a_request_that_waits_for_its_replay_in_entering_leaves_at_once(sc
 async def test_a_replayed_request_is_cancelled_under_its_new_key(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         async with engine.generate(ask("accept; start; wait")):
-            os.kill(scripted.pids()[-1], signal.SIGKILL)
-            await until(engine, EngineState.RESTARTING)
+            await scripted.killed(engine)
             await engine.ready()
             await engine.inspect()
         _, new = scripted.keys()

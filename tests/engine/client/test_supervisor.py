@@ -26,7 +26,7 @@ from engine.client.process import EngineProcess, describe_exit
 from engine.client.repack_cache import RepackCache
 from engine.client.supervisor import Supervisor
 from engine.environment import command_for
-from tests.engine.client.harness import FOREVER, GUARD, Scripted, ask, text, until
+from tests.engine.client.harness import FOREVER, GUARD, Scripted, ask, text
 from tests.threads import refuse_in_thread
 
 pytestmark = pytest.mark.anyio
@@ -157,7 +157,7 @@ async def test_a_lack_of_threads_ends_no_supervisor(scripted: Scripted, monkeypa
     async with scripted.open() as engine:
         with monkeypatch.context() as full:
             full.setattr(anyio, "open_process", refuse_in_thread)
-            os.kill(scripted.pids()[-1], signal.SIGKILL)
+            scripted.kill()
             status = engine.status
             while "can't start new thread" not in status.detail:
                 status = await engine.status_changed(status)
@@ -177,7 +177,7 @@ async def test_a_process_that_cannot_be_started_again_is_tried_until_it_can(scri
         ) as engine:
             await engine.ready()
             program.unlink()
-            os.kill(scripted.pids()[-1], signal.SIGKILL)
+            scripted.kill()
             status = engine.status
             while "cannot be started" not in status.detail or status.restarts < 3:
                 status = await engine.status_changed(status)
@@ -200,7 +200,7 @@ async def test_a_process_that_dies_is_replaced_and_the_next_request_served(scrip
         for restarts in (1, 2, 3):
             async with engine.generate(ask("accept; say a; wait")) as generation:
                 await generation.take()
-                os.kill(scripted.pids()[-1], signal.SIGKILL)
+                scripted.kill()
                 with pytest.raises(EngineFault) as caught:
                     await generation.take()
                 assert caught.value.code == "engine_died"
@@ -231,8 +231,7 @@ async def test_a_restarting_engine_cannot_be_inspected_and_its_status_has_the_re
 
     async with scripted.open(restarts=False) as engine:
         monkeypatch.setattr(EngineProcess, "start", start)
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
-        status = await until(engine, EngineState.RESTARTING)
+        status = await scripted.killed(engine)
         while "SIGKILL" not in status.detail:
             status = await engine.status_changed(status)
         await anyio.wait_all_tasks_blocked()
@@ -254,8 +253,7 @@ async def test_requests_and_queries_wait_while_the_engine_restarts(scripted: Scr
         said["bytes"] = await engine.detokenize([97, 98], special=True)
 
     async with scripted.open() as engine, anyio.create_task_group() as group:
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
-        await until(engine, EngineState.RESTARTING)
+        await scripted.killed(engine)
         group.start_soon(generate)
         group.start_soon(detokenize)
         await engine.ready()
@@ -266,8 +264,7 @@ async def test_requests_and_queries_wait_while_the_engine_restarts(scripted: Scr
 async def test_the_wait_for_an_engine_has_a_deadline(scripted: Scripted, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     async with scripted.open(restarts=False) as engine:
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
-        await until(engine, EngineState.RESTARTING)
+        await scripted.killed(engine)
         with pytest.raises(Busy) as caught:
             async with engine.generate(ask(SERVES), deadline=anyio.current_time()):
                 pytest.fail("there is no engine")
@@ -284,8 +281,7 @@ async def test_leaving_while_the_engine_restarts_sends_it_nothing(
     loads = tmp_path / "loads"
     os.mkfifo(loads)
     async with scripted.open(f"ok | after {loads}") as engine:
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
-        await until(engine, EngineState.RESTARTING)
+        await scripted.killed(engine)
         async with anyio.create_task_group() as group:
             group.start_soon(text, engine, SERVES)
             await anyio.wait_all_tasks_blocked()
@@ -309,7 +305,7 @@ async def test_the_wait_before_a_restart_grows_only_while_no_engine_works(
             if script:
                 await text(engine, script)
             status = engine.status
-            os.kill(scripted.pids()[-1], signal.SIGKILL)
+            scripted.kill()
             await engine.status_changed(status)
             await engine.ready()
     lost = [vars(record)["restart_in_s"] for record in caplog.records if record.message == "engine process lost"]
@@ -323,7 +319,7 @@ async def test_the_log_names_the_model_of_a_lost_engine_and_of_its_replacement(
     async with scripted.open() as engine:
         model = await engine.ready()
         status = engine.status
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        scripted.kill()
         await engine.status_changed(status)
         await engine.ready()
     lost, replaced = [vars(record) for record in caplog.records if record.message.startswith("engine process")]
@@ -336,7 +332,7 @@ async def test_a_process_knows_the_context_of_the_one_before(scripted: Scripted)
     async with scripted.open() as engine:
         await engine.ready()
         status = engine.status
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        scripted.kill()
         await engine.status_changed(status)
         await engine.ready()
     known = [line for line in scripted.lines() if line.startswith("earlier context")]
@@ -348,16 +344,14 @@ async def test_the_counters_of_an_engine_go_on_with_its_next_process(scripted: S
         for steps in (2, 4):
             assert await text(engine, SERVES) == "well"
             assert engine.telemetry.metrics.steps == steps
-            os.kill(scripted.pids()[-1], signal.SIGKILL)
-            await until(engine, EngineState.RESTARTING)
+            await scripted.killed(engine)
             assert (engine.telemetry.metrics.steps, engine.telemetry.metrics.slots) == (steps, 0)
             await engine.ready()
 
 
 async def test_a_load_error_after_a_ready_engine_is_retried(scripted: Scripted) -> None:
     async with scripted.open("ok | refuse | exit 3 | die SIGILL | ok") as engine:
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
-        await until(engine, EngineState.RESTARTING)
+        await scripted.killed(engine)
         await engine.ready()
         assert engine.status.restarts == 4
         assert await text(engine, SERVES) == "well"
@@ -372,8 +366,7 @@ async def test_a_model_that_is_lost_ends_the_requests_that_wait_when_its_owner_g
         errors.append(caught.value)
 
     async with anyio.create_task_group() as group, scripted.open("ok | exit 3 | refuse") as engine:
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
-        await until(engine, EngineState.RESTARTING)
+        await scripted.killed(engine)
         group.start_soon(fail, partial(text, engine, SERVES))
         group.start_soon(fail, partial(engine.detokenize, [97], special=True))
         with pytest.raises(LoadError, match=r"^m is no GGUF file$"):
@@ -385,8 +378,7 @@ async def test_a_model_that_is_lost_ends_the_requests_that_wait_when_its_owner_g
 
 async def test_a_model_that_loads_again_is_not_lost(scripted: Scripted) -> None:
     async with scripted.open("ok | exit 3 | ok") as engine:
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
-        await until(engine, EngineState.RESTARTING)
+        await scripted.killed(engine)
         await engine.ready()
         with anyio.move_on_after(0) as scope:
             await engine.lost()
@@ -410,7 +402,7 @@ async def test_streams_of_a_dead_engine_each_end_once(scripted: Scripted) -> Non
                 group.start_soon(one, f"accept; start; wait | accept; say b{number}; finish")
             while await scripted.saw(engine, "generate") < 16:
                 await anyio.lowlevel.checkpoint()
-            os.kill(scripted.pids()[-1], signal.SIGKILL)
+            scripted.kill()
         assert sorted(end for end in ends if end.startswith("b")) == [f"b{number}" for number in range(8)]
         assert len([end for end in ends if "died" in end]) == 8
     assert scripted.count("cancel") == 0
@@ -443,7 +435,7 @@ async def test_a_request_that_kills_every_engine_is_replayed_once(scripted: Scri
 
 async def test_a_replay_may_be_refused(scripted: Scripted) -> None:
     async with scripted.open() as engine, engine.generate(ask("accept; wait | refuse EngineFault")) as generation:
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        scripted.kill()
         with pytest.raises(EngineFault, match="refused as told"):
             await generation.take()
 
@@ -453,7 +445,7 @@ async def test_a_query_in_flight_ends_with_the_engine(scripted: Scripted) -> Non
         os.kill(scripted.pids()[-1], signal.SIGSTOP)
         group.start_soon(_told_unavailable, engine.inspect)
         await anyio.wait_all_tasks_blocked()
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
+        scripted.kill()
 
 
 @pytest.mark.parametrize("verb", ["garbage; wait", "exit 0", "die SIGABRT"])
@@ -493,8 +485,7 @@ async def test_shutdown_works_right_after_the_start() -> None:
 
 async def test_shutdown_works_while_waiting_for_a_restart(scripted: Scripted) -> None:
     async with scripted.open(restarts=False) as engine:
-        os.kill(scripted.pids()[-1], signal.SIGKILL)
-        await until(engine, EngineState.RESTARTING)
+        await scripted.killed(engine)
         while not engine.status.restarts:
             await engine.status_changed()
     assert (engine.status.state, engine.status.restarts) == (EngineState.STOPPED, 1)

@@ -50,20 +50,14 @@ def test_concurrent_requests_get_the_same_text_as_alone() -> None:
         assert driver.text(key) == alone(prompt, max_tokens=5 + i)
 
 
-def test_decode_rows_and_prompt_chunks_take_turns() -> None:
+def test_decode_rows_and_prompt_chunks_of_the_budget_take_turns() -> None:
     driver = Driver(FakeModel(context=4096))
     driver.add("a", max_tokens=100)
     driver.step()
     driver.add("b" * 1000, max_tokens=5)
-    assert [driver.compute().decode for _ in range(8)] == [False, True] * 4
-
-
-def test_a_prompt_beside_decoding_neighbours_advances_by_the_budget() -> None:
-    driver = Driver(FakeModel(context=4096))
-    driver.add("a", max_tokens=100)
-    driver.step()
-    driver.add("b" * 1000, max_tokens=5)
-    assert counts(driver.compute()) == [64]
+    plans = [driver.compute() for _ in range(8)]
+    assert [plan.decode for plan in plans] == [False, True] * 4
+    assert counts(plans[0]) == [64]
 
 
 def test_a_prompt_draws_in_its_own_last_step_also_beside_decoding_neighbours() -> None:

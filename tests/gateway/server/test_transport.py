@@ -12,12 +12,12 @@ from gateway.server.transport import SENT_IN_TIME, StalledError, Transport
 
 pytestmark = pytest.mark.anyio
 
-Pair = tuple[Transport, socket.socket]
+Sockets = tuple[socket.socket, socket.socket]
 MUCH = b"0123456789" * 100_000
 
 
 @pytest.fixture
-def sockets() -> Iterator[tuple[socket.socket, socket.socket]]:
+def sockets() -> Iterator[Sockets]:
     ours, peer = socket.socketpair()
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     peer.setblocking(False)
@@ -33,7 +33,7 @@ async def drain(peer: socket.socket, size: int) -> bytes:
     return received
 
 
-async def test_a_send_with_room_completes_at_once(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_a_send_with_room_completes_at_once(sockets: Sockets) -> None:
     ours, peer = sockets
     transport = Transport(ours, 5)
     coroutine = transport.send(b"at once")
@@ -42,7 +42,7 @@ async def test_a_send_with_room_completes_at_once(sockets: tuple[socket.socket, 
     assert peer.recv(100) == b"at once"
 
 
-async def test_a_busy_sender_lets_others_run(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_a_busy_sender_lets_others_run(sockets: Sockets) -> None:
     ours, peer = sockets
     transport = Transport(ours, 5)
     others = anyio.Event()
@@ -57,7 +57,7 @@ async def test_a_busy_sender_lets_others_run(sockets: tuple[socket.socket, socke
             peer.recv(100)
 
 
-async def test_bytes_stay_in_order_when_the_peer_is_slow(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_bytes_stay_in_order_when_the_peer_is_slow(sockets: Sockets) -> None:
     ours, peer = sockets
     transport = Transport(ours, 5)
     with anyio.fail_after(20):
@@ -69,33 +69,18 @@ async def test_bytes_stay_in_order_when_the_peer_is_slow(sockets: tuple[socket.s
             assert await drain(peer, len(MUCH) + 6) == MUCH + b"second"
 
 
-async def test_a_peer_that_goes_on_reading_has_time_for_a_large_send(
-    sockets: tuple[socket.socket, socket.socket],
-) -> None:
+@pytest.mark.parametrize("offered", [0, SENT_IN_TIME])
+async def test_a_peer_that_goes_on_reading_has_time_for_a_large_send(sockets: Sockets, offered: int) -> None:
+    """Also behind the bytes of another task, which sends what the kernel left of an event."""
     ours, peer = sockets
     now, timeout = 0.0, 0.001
     transport = Transport(ours, timeout, lambda: now)
-    with anyio.fail_after(20):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(transport.send, MUCH)
-            received = b""
-            while len(received) < len(MUCH):
-                received += await drain(peer, min(2 * SENT_IN_TIME, len(MUCH) - len(received)))
-                now += 0.6 * timeout
-    assert received == MUCH
-
-
-async def test_a_sender_has_time_for_the_bytes_of_another_one(sockets: tuple[socket.socket, socket.socket]) -> None:
-    """A task that sends what the kernel left of an event, and that of the next events."""
-    ours, peer = sockets
-    now, timeout = 0.0, 0.001
-    transport = Transport(ours, timeout, lambda: now)
-    transport.offer(MUCH[:SENT_IN_TIME])
+    transport.offer(MUCH[:offered])
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(transport.send, b"")
             await anyio.wait_all_tasks_blocked()
-            tasks.start_soon(transport.send, MUCH[SENT_IN_TIME:])
+            tasks.start_soon(transport.send, MUCH[offered:])
             received = b""
             while len(received) < len(MUCH):
                 received += await drain(peer, min(2 * SENT_IN_TIME, len(MUCH) - len(received)))
@@ -103,7 +88,7 @@ async def test_a_sender_has_time_for_the_bytes_of_another_one(sockets: tuple[soc
     assert received == MUCH
 
 
-async def test_a_cancelled_send_still_delivers_all_its_bytes(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_a_cancelled_send_still_delivers_all_its_bytes(sockets: Sockets) -> None:
     ours, peer = sockets
     transport = Transport(ours, 5)
     with anyio.fail_after(20):
@@ -116,13 +101,13 @@ async def test_a_cancelled_send_still_delivers_all_its_bytes(sockets: tuple[sock
             assert first + await drain(peer, len(MUCH) + 6 - len(first)) == MUCH + b"second"
 
 
-async def test_a_peer_that_does_not_read_is_given_up(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_a_peer_that_does_not_read_is_given_up(sockets: Sockets) -> None:
     transport = Transport(sockets[0], 0.05)
     with anyio.fail_after(20), pytest.raises(StalledError):
         await transport.send(MUCH)
 
 
-async def test_a_full_kernel_gets_the_bytes_of_an_offer_later(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_a_full_kernel_gets_the_bytes_of_an_offer_later(sockets: Sockets) -> None:
     ours, peer = sockets
     transport = Transport(ours, 5)
     filled = 0
@@ -137,7 +122,7 @@ async def test_a_full_kernel_gets_the_bytes_of_an_offer_later(sockets: tuple[soc
     assert not transport.has_unsent
 
 
-async def test_finishing_with_unsent_bytes_is_a_reset(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_finishing_with_unsent_bytes_is_a_reset(sockets: Sockets) -> None:
     transport = Transport(sockets[0], 0.05)
     with anyio.move_on_after(0):
         await transport.send(MUCH)
@@ -145,7 +130,7 @@ async def test_finishing_with_unsent_bytes_is_a_reset(sockets: tuple[socket.sock
     assert transport.closed
 
 
-async def test_closing_wakes_a_waiting_sender(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_closing_wakes_a_waiting_sender(sockets: Sockets) -> None:
     transport = Transport(sockets[0], 5)
     with anyio.fail_after(20):
         async with anyio.create_task_group() as tasks:
@@ -164,7 +149,7 @@ async def test_closing_wakes_a_waiting_sender(sockets: tuple[socket.socket, sock
             await transport.receive()
 
 
-async def test_bytes_may_be_gone_at_the_turn_of_their_reader(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_bytes_may_be_gone_at_the_turn_of_their_reader(sockets: Sockets) -> None:
     ours, peer = sockets
     transport, taken = Transport(ours, 5), anyio.Event()
 
@@ -185,7 +170,7 @@ async def test_bytes_may_be_gone_at_the_turn_of_their_reader(sockets: tuple[sock
 
 
 async def test_a_transport_may_be_closed_before_the_turn_of_its_reader(
-    sockets: tuple[socket.socket, socket.socket],
+    sockets: Sockets,
 ) -> None:
     transport = Transport(sockets[0], 5)
 
@@ -197,7 +182,7 @@ async def test_a_transport_may_be_closed_before_the_turn_of_its_reader(
         await transport.receive(close)
 
 
-async def test_a_unix_socket_has_a_peer_and_no_address(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_a_unix_socket_has_a_peer_and_no_address(sockets: Sockets) -> None:
     transport = Transport(sockets[0], 5)
     assert (transport.peer_has_closed(), transport.prepare()) == (False, None)
 
@@ -208,7 +193,7 @@ async def test_a_broken_socket_has_no_peer_and_no_address() -> None:
     assert (transport.peer_has_closed(), transport.prepare()) == (True, None)
 
 
-async def test_a_sender_to_a_closed_socket_can_be_cancelled(sockets: tuple[socket.socket, socket.socket]) -> None:
+async def test_a_sender_to_a_closed_socket_can_be_cancelled(sockets: Sockets) -> None:
     transport = Transport(sockets[0], 5)
     transport.abort()
     transport.finish()
