@@ -129,25 +129,18 @@ async def test_a_hang_up_in_the_queue_frees_the_request(stream: bool) -> None:
             await no_row_is_carried(served, 2)
 
 
-@asynccontextmanager
-async def half_a_body(served: Served, request_id: str) -> AsyncIterator[Client]:
-    """A client that has sent the head and a part of the body."""
-    client = served.client()
-    request = completion(request_id, max_tokens=5).replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n")
-    await client.send(request[:-20])
-    with anyio.fail_after(GUARD):
-        await client.read_until(b"100 \r\n")
-    yield client
-    client.close()
-
-
 @on_each_backend
 @pytest.mark.parametrize("others", [0, 2], ids=["alone", "beside two streams"])
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_hang_up_while_the_body_is_read_frees_the_request(way: str, others: int) -> None:
     async with serving(seconds_per_pass=PASS, slots=4, grace=0.0) as served, neighbours(served, others):
-        async with half_a_body(served, "never whole") as client:
-            WAYS[way](client)
+        client = served.client()
+        request = completion("never whole", max_tokens=5)
+        await client.send(request.replace(b"\r\n\r\n", b"\r\nexpect: 100-continue\r\n\r\n")[:-20])
+        with anyio.fail_after(GUARD):
+            await client.read_until(b"100 \r\n")
+        WAYS[way](client)
+        client.close()
         await served.connections_fall_to(others)
         metrics = await served.metrics()
         assert (metrics.held, metrics.waiting) == (others, 0)
@@ -171,16 +164,6 @@ async def leave_at_the_end(served: Served, leave: Callable[[Client], None], othe
     client.close()
     await served.connections_fall_to(others)
     await no_row_is_carried(served, others)
-
-
-@pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
-async def test_generate_is_cancelled_like_completions(stream: bool) -> None:
-    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
-        client = await served.send(completion("old route", path="/generate", max_tokens=MANY, stream=stream))
-        await served.until_in("decode", "old route")
-        client.close()
-        await served.until_idle()
-        await no_row_is_carried(served, 0)
 
 
 async def test_a_lone_cancel_aborts_the_pass_under_way() -> None:
@@ -208,52 +191,6 @@ def cancel_line(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
     fields = vars(record)
     assert fields["ms"] >= 0
     return fields
-
-
-async def test_a_cancel_in_decode_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
-        await leave_in(served, "decode", Client.reset, 0, max_tokens=MANY, stream=True)
-    fields = cancel_line(caplog)
-    assert fields["request_id"].startswith("leaver-")
-    assert (fields["phase"], fields["reason"]) == ("decode", "client reset the connection")
-    assert fields["tokens"] >= 1
-    assert fields["freed"] >= len("Once upon a time")
-
-
-async def test_a_cancel_in_prefill_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
-        await leave_in(served, "prefill", Client.close, 0, prompt=LONG_PROMPT, max_tokens=5)
-    fields = cancel_line(caplog)
-    assert (fields["phase"], fields["reason"]) == ("prefill", "client closed the connection")
-    assert fields["tokens"] == 0
-    assert 0 <= fields["freed"] <= len(LONG_PROMPT)
-
-
-async def test_a_cancel_in_the_queue_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    async with serving(seconds_per_pass=PASS, slots=1, grace=0.0) as served, neighbours(served, 1):
-        client = await served.send(completion("waits", max_tokens=5))
-        await served.until(lambda _, f: f.waiting == 1)
-        client.close()
-        await served.connections_fall_to(1)
-        fields = cancel_line(caplog)
-    assert fields["request_id"] == "waits"
-    assert (fields["phase"], fields["reason"]) == ("queued", "client closed the connection")
-    assert (fields["tokens"], fields["freed"]) == (0, 0)
-
-
-async def test_a_cancel_in_the_body_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO)
-    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0) as served:
-        async with half_a_body(served, "never whole"):
-            pass
-        await served.connections_fall_to(0)
-    fields = cancel_line(caplog)
-    assert fields["request_id"] == "never whole"
-    assert (fields["phase"], fields["reason"]) == ("body", "client closed the connection")
-    assert (fields["tokens"], fields["freed"]) == (0, 0)
 
 
 async def never(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""Clients that leave the chat in any phase, by chat completions, responses or messages: all their state is freed."""
+"""Clients that leave other APIs than completions, in any phase: all their state is freed."""
 
 from typing import Any
 
@@ -13,11 +13,15 @@ pytestmark = [
     pytest.mark.anyio,
     every_case,
     pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"]),
-    pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages"]),
+    pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/generate"]),
 ]
 
 TEMPLATE = "{{ messages[-1].content }}"
 PHASES: dict[str, dict[str, dict[str, Any]]] = {
+    "/generate": {
+        "prefill": {"prompt": LONG_PROMPT, "max_tokens": 5},
+        "decode": {"prompt": "Once", "max_tokens": MANY},
+    },
     "/v1/chat/completions": {
         "prefill": {"messages": [{"role": "user", "content": LONG_PROMPT}], "max_tokens": 5},
         "decode": {"messages": [{"role": "user", "content": "Once"}], "max_tokens": MANY, "n": 2},
@@ -43,7 +47,7 @@ async def send(served: Served, request_id: str, path: str, phase: str, *, stream
 
 
 @pytest.mark.parametrize("phase", ["prefill", "decode"])
-async def test_a_hang_up_frees_the_chat_request(path: str, phase: str, stream: bool) -> None:
+async def test_a_hang_up_frees_the_request(path: str, phase: str, stream: bool) -> None:
     async with (
         serving(seconds_per_pass=PASS, slots=4, grace=0.0, chat_template=TEMPLATE) as served,
         neighbours(served, 1),
@@ -59,7 +63,7 @@ async def test_a_hang_up_frees_the_chat_request(path: str, phase: str, stream: b
             client.close()
 
 
-async def test_a_hang_up_in_the_queue_frees_the_chat_request(path: str, stream: bool) -> None:
+async def test_a_hang_up_in_the_queue_frees_the_request(path: str, stream: bool) -> None:
     async with (
         serving(seconds_per_pass=PASS, slots=1, grace=0.0, chat_template=TEMPLATE) as served,
         neighbours(served, 1),

@@ -1,9 +1,10 @@
 """Records of requests on the whole program: one begin and one end for each, and the counts that its client saw."""
 
+import logging
 import os
 import random
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.records import Records
 from tests.repeat import TIMES
 from tests.system.answers import STREAMED, read_completion, read_error
 from tests.system.served import GUARD, LONG_PROMPT, MANY, PASS, Served, completion, post, serving
+from tests.system.test_cancellation import cancel_line
 
 pytestmark = pytest.mark.anyio
 
@@ -36,18 +38,23 @@ async def recording(**fields: Any) -> AsyncIterator[tuple[Served, Records]]:
     records.check()
 
 
-async def record_of_leaver(served: Served, records: Records, state: str, **body: Any) -> RequestRecord:
+async def record_of_leaver(
+    served: Served, records: Records, state: str, leave: Callable[[Client], None] = Client.close, **body: Any
+) -> RequestRecord:
     """Send a request, hang up in a state of its slot, and return its record."""
     client = await served.send(completion("leaver", **body))
     await served.until_in(state, "leaver")
     await served.until(lambda _, metrics: metrics.steps > 2)
-    client.close()
+    leave(client)
     await served.connections_fall_to(0)
     return records.of("leaver")
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
-async def test_a_client_that_left_in_prefill_is_charged_for_what_was_computed(stream: bool) -> None:
+async def test_a_client_that_left_in_prefill_is_charged_for_what_was_computed(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     async with recording(slots=2) as (served, records):
         record = await record_of_leaver(served, records, "prefill", prompt=LONG_PROMPT, stream=stream)
         metrics = await served.until_idle()
@@ -59,17 +66,32 @@ async def test_a_client_that_left_in_prefill_is_charged_for_what_was_computed(st
     assert record.release_seconds >= 0
     assert record.prompt_tokens == metrics.computed_prompt_tokens
     assert record.prompt_tokens + record.wasted_tokens == metrics.prompt_tokens
+    line = cancel_line(caplog)
+    assert (line["phase"], line["reason"], line["tokens"]) == ("prefill", "client closed the connection", 0)
+    assert 0 <= line["freed"] <= len(LONG_PROMPT)
 
 
-@pytest.mark.parametrize("stream", [True, False], ids=["streaming", "not streaming"])
-async def test_a_client_that_left_in_decode_is_charged_for_all_choices(stream: bool) -> None:
+@pytest.mark.parametrize(
+    ("stream", "leave", "reason"),
+    [(True, Client.reset, "client reset the connection"), (False, Client.close, "client closed the connection")],
+    ids=["streaming", "not streaming"],
+)
+async def test_a_client_that_left_in_decode_is_charged_for_all_choices(
+    stream: bool, leave: Callable[[Client], None], reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    body = {"prompt": "ab", "n": 2, "max_tokens": MANY, "stream": stream}
     async with recording(slots=2) as (served, records):
-        record = await record_of_leaver(served, records, "decode", prompt="ab", n=2, max_tokens=MANY, stream=stream)
+        record = await record_of_leaver(served, records, "decode", leave, **body)
         metrics = await served.until_idle()
     assert (record.outcome, record.phase, record.cause) == (Outcome.CANCELLED, "decode", "client_left")
     assert (record.prompt_tokens, record.choices) == (2, 2)
     assert record.completion_tokens == metrics.generated_tokens > 0
     assert record.first_token_at is not None
+    line = cancel_line(caplog)
+    assert (line["request_id"], line["phase"], line["reason"]) == ("leaver", "decode", reason)
+    assert line["tokens"] >= 1
+    assert line["freed"] >= len("ab")
 
 
 async def test_tokens_of_the_running_step_are_wasted() -> None:
@@ -90,7 +112,8 @@ async def test_tokens_of_the_running_step_are_wasted() -> None:
     assert wasted == 1
 
 
-async def test_a_client_that_left_the_queue_is_charged_for_nothing() -> None:
+async def test_a_client_that_left_the_queue_is_charged_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
     async with recording(slots=1) as (served, records):
         holder = await served.send(completion("holds", max_tokens=MANY, stream=True))
         await served.until_in("decode", "holds")
@@ -98,11 +121,13 @@ async def test_a_client_that_left_the_queue_is_charged_for_nothing() -> None:
         await served.until(lambda _, metrics: metrics.waiting == 1)
         waiter.close()
         await served.connections_fall_to(1)
-        record = records.of("leaver")
+        record, line = records.of("leaver"), cancel_line(caplog)
         holder.close()
     assert (record.outcome, record.phase, record.cause) == (Outcome.CANCELLED, "queued", "client_left")
     assert (record.prompt_tokens, record.completion_tokens, record.wasted_tokens) == (0, 0, 0)
     assert record.started_at is None
+    assert (line["request_id"], line["phase"], line["reason"]) == ("leaver", "queued", "client closed the connection")
+    assert (line["tokens"], line["freed"]) == (0, 0)
 
 
 BODIES: dict[str, dict[str, Any]] = {
