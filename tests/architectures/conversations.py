@@ -7,7 +7,6 @@ from queue import SimpleQueue
 from statistics import mean
 
 from engine.config import EngineConfig
-from engine.core.changes import carry_out
 from engine.core.kv.prefix_file import FileReport
 from engine.core.scheduler import Scheduler
 from engine.core.turns import Turns
@@ -18,6 +17,7 @@ from engine.worker.admission import admit
 from engine.worker.main import load
 from tests.architectures.models import family_model
 from tests.engine.driver import at_once
+from tests.engine.stepping import step
 
 GREEDY = Sampling(temperature=0.0, ignore_eos=True)
 ROUNDING = 0.05
@@ -101,14 +101,9 @@ class Served:
     def step(self) -> None:
         runner = self.loaded.runner
         assert runner is not None
-        [turn] = self._turns.next([self.scheduler.demand()])
-        work = self.scheduler.plan(turn, contended=False)
-        self.scheduler.drop_unsaved(carry_out(work.changes, runner))
-        if work.plan:
-            runner.arm()
-            for key, event in self.scheduler.apply(work.plan, runner.run(work.plan)):
-                if isinstance(event, Finished):
-                    self._finished[key] = event
+        for key, event in step(self.scheduler, self._turns, runner):
+            if isinstance(event, Finished):
+                self._finished[key] = event
 
     def drain(self) -> None:
         """Step until there is no work, and all files are read and written."""

@@ -12,10 +12,8 @@ from typing import Any
 import pytest
 
 from engine.config import EngineConfig
-from engine.core.changes import carry_out
 from engine.core.kv.cell_changes import Copy, Forget, Removal, Restore, Rewind, Save, Swap
 from engine.core.kv.pooled_ledger import make_ledger
-from engine.core.lane import News
 from engine.core.model import Model
 from engine.core.reasoning_budget import ReasoningBudget
 from engine.core.scheduler import Scheduler
@@ -32,6 +30,7 @@ from engine.testing.fake_runner import FakeRunner
 from engine.worker.admission import admit
 from tests.architectures.models import family_model
 from tests.engine.driver import at_once, running
+from tests.engine.stepping import step
 from tests.models import model_path
 from tests.repeat import every_case
 
@@ -383,17 +382,6 @@ def test_a_whole_request_goes_through_the_scheduler(pair: Pair) -> None:
     assert len(set(texts)) == 1
     assert texts[0]
     assert scheduler.metrics().active_tokens == 0
-
-
-def step(scheduler: Scheduler, turns: Turns, runner: Runner) -> News:
-    """Run the next step of a scheduler, and return its news."""
-    [turn] = turns.next([scheduler.demand()])
-    work = scheduler.plan(turn, contended=False)
-    assert carry_out(work.changes, runner) == []
-    if not work.plan:
-        return []
-    runner.arm()
-    return scheduler.apply(work.plan, runner.run(work.plan))
 
 
 @pytest.mark.parametrize("seed", range(3))

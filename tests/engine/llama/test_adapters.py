@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from engine.config import EngineConfig
-from engine.core.changes import carry_out
 from engine.core.kv.ledger import KVLedger
 from engine.core.kv.prefix_store import PrefixStore
 from engine.core.scheduler import Scheduler
@@ -21,6 +20,7 @@ from engine.llama.runner import LlamaRunner
 from engine.request import GenerationRequest, Sampling
 from engine.worker.admission import admit
 from tests.engine.driver import at_once
+from tests.engine.stepping import step
 from tests.models import model_path
 from tests.random_adapter import write_adapter, write_merged
 
@@ -56,14 +56,7 @@ class Run:
 
     def drain(self) -> None:
         while self.scheduler.busy:
-            [turn] = self.turns.next([self.scheduler.demand()])
-            work = self.scheduler.plan(turn, contended=False)
-            carry_out(work.changes, self.runner)
-            news = list(work.news)
-            if work.plan is not None:
-                self.runner.arm()
-                news += self.scheduler.apply(work.plan, self.runner.run(work.plan))
-            for key, event in news:
+            for key, event in step(self.scheduler, self.turns, self.runner):
                 self.events.setdefault(key, []).append(event)
 
     def answer(self, key: int) -> Finished:
