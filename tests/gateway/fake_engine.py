@@ -323,6 +323,12 @@ class FakeEngine:
         self.kept.append((action, slot, file, partition, adapters))
         return 84, 1000
 
+    async def accept(self, why: Callable[[], str]) -> None:  # noqa: ARG002 - for a caller that leaves meanwhile
+        """Accept or refuse a generation."""
+        await anyio.lowlevel.checkpoint()
+        if self.refusal is not None:
+            raise self.refusal
+
     @asynccontextmanager
     async def generate(
         self,
@@ -334,9 +340,7 @@ class FakeEngine:
         on_end: Callable[[RequestSummary], None] = lambda _summary: None,
     ) -> AsyncIterator[FakeGeneration]:
         self.patience, self.deadline = patience, deadline
-        await anyio.lowlevel.checkpoint()
-        if self.refusal is not None:
-            raise self.refusal
+        await self.accept(why)
         generation = FakeGeneration(
             request, tuple(10 if isinstance(prompt, Infill | PromptText) else len(prompt) for prompt in request.prompts)
         )

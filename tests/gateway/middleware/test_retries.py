@@ -1,8 +1,6 @@
 """OpenAI's own client waits as long as a busy or loading server asks for, and then succeeds. On a virtual clock."""
 
-import math
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -12,10 +10,10 @@ import pytest
 from openai import AsyncOpenAI
 from typing_extensions import override
 
-from engine import Busy, EngineError, GenerationRequest, RequestSummary, Unavailable
+from engine import Busy, EngineError, Unavailable
 from tests.backends import ON_VIRTUAL_CLOCK
 from tests.gateway.application import app_of
-from tests.gateway.fake_engine import FakeEngine, FakeGeneration
+from tests.gateway.fake_engine import FakeEngine
 
 pytestmark = [pytest.mark.anyio, ON_VIRTUAL_CLOCK]
 
@@ -31,25 +29,14 @@ class BusyFor(FakeEngine):
         self._seconds = seconds
         self._refusal = refusal
 
-    @asynccontextmanager
     @override
-    async def generate(
-        self,
-        request: GenerationRequest,
-        *,
-        why: Callable[[], str] = lambda: "left",
-        patience: float | None = None,
-        deadline: float = math.inf,
-        on_end: Callable[[RequestSummary], None] = lambda _summary: None,
-    ) -> AsyncIterator[FakeGeneration]:
+    async def accept(self, why: Callable[[], str]) -> None:
         now = anyio.current_time()
         self._first_at = now if self._first_at is None else self._first_at
         self.attempts.append(now - self._first_at)
         if self.attempts[-1] < self._seconds:
             raise self._refusal(self._seconds - self.attempts[-1])
-        sent = super().generate(request, why=why, patience=patience, deadline=deadline, on_end=on_end)
-        async with sent as generation:
-            yield generation
+        await super().accept(why)
 
 
 REFUSALS: dict[str, Callable[[float], EngineError]] = {

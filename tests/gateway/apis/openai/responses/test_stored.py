@@ -1,20 +1,19 @@
 """`/v1/responses/{id}`: get, list, delete; and background responses, which only `cancel` ends early."""
 
-import math
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
 from starlette.types import ASGIApp
+from typing_extensions import override
 
-from engine import Busy, EngineFault, Finished, FinishReason, GenerationRequest, RequestSummary
+from engine import Busy, EngineFault, Finished, FinishReason
 from tests.gateway.apis.openai.responses.asking import BACKGROUND, PATH, answering, chatting, running, until
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, get, post
-from tests.gateway.fake_engine import FakeEngine, FakeGeneration, say_nothing, wait_in_queue
+from tests.gateway.fake_engine import FakeEngine, say_nothing, wait_in_queue
 
 pytestmark = pytest.mark.anyio
 
@@ -176,23 +175,13 @@ class SlowToAccept(FakeEngine):
         self.asked = anyio.Event()
         self.reasons: list[str] = []
 
-    @asynccontextmanager
-    async def generate(
-        self,
-        request: GenerationRequest,
-        *,
-        why: Callable[[], str] = str,
-        patience: float | None = None,
-        deadline: float = math.inf,
-        on_end: Callable[[RequestSummary], None] = lambda _summary: None,  # noqa: ARG002 - never called
-    ) -> AsyncIterator[FakeGeneration]:
-        self.patience, self.deadline = patience, deadline
+    @override
+    async def accept(self, why: Callable[[], str]) -> None:
         self.asked.set()
         try:
             await anyio.sleep_forever()
         finally:
             self.reasons.append(why())
-        yield FakeGeneration(request, ())
 
 
 async def test_a_client_that_leaves_before_its_background_response_is_accepted() -> None:
