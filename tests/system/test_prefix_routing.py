@@ -11,6 +11,7 @@ import pytest
 from gateway.routing.blocks import PromptScope, text_blocks
 from gateway.routing.report import Report
 from gateway.routing.router import PrefixRouter, Routed
+from tests.backends import ON_TRIO
 from tests.gateway.server.sockets import get
 from tests.system.served import Served, post, serving
 
@@ -20,13 +21,7 @@ SLOTS = 4
 FEW = 100
 """Tokens. A turn has fewer, and a conversation with its first turn has more."""
 
-pytestmark = pytest.mark.anyio
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    """One backend is enough: what differs between them is tested with one gateway."""
-    return "trio"
+pytestmark = [pytest.mark.anyio, ON_TRIO]  # what differs between the backends is tested with one gateway
 
 
 class Ingress:

@@ -17,15 +17,7 @@ def test_the_default_grid_is_that_of_the_old_benchmark() -> None:
     given = read("--seed", "1")
     assert (given.url, given.target.tls, given.target.key) == ("http://127.0.0.1:8000/v1", None, None)
     assert (given.clients, given.requests, given.timeout) == ((1, 8, 16, 24, 32), 72, 600.0)
-    assert given.workload == Workload(
-        endpoint="completions",
-        prompt_tokens=16,
-        shared_prefix=0,
-        max_tokens=50,
-        stream=True,
-        ignore_eos=False,
-        seed=1,
-    )
+    assert given.workload == Workload("completions", 16, 0, 50, stream=True, ignore_eos=False, seed=1)
     assert (given.model, given.json, given.plot) == (None, None, None)
 
 

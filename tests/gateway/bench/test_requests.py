@@ -6,15 +6,7 @@ from typing import Any
 
 from gateway.bench.requests import Workload
 
-WORKLOAD = Workload(
-    endpoint="completions",
-    prompt_tokens=16,
-    shared_prefix=0,
-    max_tokens=50,
-    stream=True,
-    ignore_eos=False,
-    seed=1,
-)
+WORKLOAD = Workload("completions", 16, 0, 50, stream=True, ignore_eos=False, seed=1)
 
 
 def bodies(count: int, **changes: Any) -> list[dict[str, Any]]:
