@@ -23,11 +23,7 @@ from tests.repeat import TIMES, further_cases, in_part, thorough
 
 # The same examples on every machine, however slow it is.
 settings.register_profile(
-    "alike",
-    deadline=None,
-    derandomize=True,
-    max_examples=50 * TIMES,
-    suppress_health_check=[HealthCheck.too_slow],
+    "alike", deadline=None, derandomize=True, max_examples=50 * TIMES, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("alike")
 # Examples with constants of the imported modules would depend on the other tests that run.

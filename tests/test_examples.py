@@ -73,9 +73,7 @@ PRINTED = {
         r'\[{"conversation_id":"sum","is_done":true,',
         r"-d from=0\ndata: {",
     ],
-    "ollama_sdk_chat.py": [
-        r"\A17\+25=42\nHello! .*\n  add\({'a': 17, 'b': 25}\) returns 42\nThe answer is 42\.\n\Z",
-    ],
+    "ollama_sdk_chat.py": [r"\A17\+25=42\nHello! .*\n  add\({'a': 17, 'b': 25}\) returns 42\nThe answer is 42\.\n\Z"],
     "anthropic_sdk.py": [
         r"\A17\+25=42\nend_turn Usage\(.*\)\n17\+25=42\nMessageTokensCount\(input_tokens=\d+\)\n",
         r"  add\(17, 25\)\nThe answer is 42\.\n\Z",
@@ -86,9 +84,7 @@ PRINTED = {
         r"\nassistant: Hello! .*\nuser: What is 17 plus 25\?\nassistant: 17\+25=42\n\Z",
     ],
     "openai_sdk_completions.py": [r"\A42\nCompletionUsage\(", r" …\n400 {"],
-    "openai_sdk_structured.py": [
-        r"\A(Review\(mood='(happy|angry)', stars=[1-5]\)\n){2}(yes|no)\n17\+25=42\n\Z",
-    ],
+    "openai_sdk_structured.py": [r"\A(Review\(mood='(happy|angry)', stars=[1-5]\)\n){2}(yes|no)\n17\+25=42\n\Z"],
     "openai_sdk_tools.py": [
         r'  add\({"a": 17, "b": 25}\) returns 42\n  The answer is 42\.\n',
         r'  get_weather\({"city": "Paris"}\) returns light rain\n  The weather in Paris: light rain\n',

@@ -84,10 +84,7 @@ _MLA: Parameters = {
     "attention.value_length_mla": 16,
     "rope.dimension_count": 8,
 }
-_PLM: Parameters = {
-    "attention.head_count_kv": HEADS,
-    "attention.kv_lora_rank": 32,
-}
+_PLM: Parameters = {"attention.head_count_kv": HEADS, "attention.kv_lora_rank": 32}
 _SPARSE: Parameters = {
     "leading_dense_block_count": 1,
     "expert_gating_func": 2,
@@ -105,12 +102,7 @@ _DELTA: Parameters = {
     "ssm.group_count": 2,
     "full_attention_interval": 2,
 }
-_MAMBA: Parameters = {
-    "ssm.conv_kernel": 4,
-    "ssm.inner_size": 2 * WIDTH,
-    "ssm.state_size": 16,
-    "ssm.time_step_rank": 8,
-}
+_MAMBA: Parameters = {"ssm.conv_kernel": 4, "ssm.inner_size": 2 * WIDTH, "ssm.state_size": 16, "ssm.time_step_rank": 8}
 _MAMBA_2: Parameters = {**_MAMBA, "ssm.group_count": 1}
 _NO_ATTENTION: Parameters = {"attention.head_count": 0, "attention.head_count_kv": 0, "feed_forward_length": 0}
 _EVERY_SECOND: Parameters = {"attention.head_count_kv": [0, HEADS // 2] * (LAYERS // 2)}

@@ -30,9 +30,7 @@ CASES = [
 
 
 @pytest.fixture(
-    scope="module",
-    params=quick_for_some(CASES, itemgetter(0)),
-    ids=lambda case: "-".join(filter(None, case)),
+    scope="module", params=quick_for_some(CASES, itemgetter(0)), ids=lambda case: "-".join(filter(None, case))
 )
 def shared(request: pytest.FixtureRequest) -> Iterator[Engine]:
     name, kind = request.param

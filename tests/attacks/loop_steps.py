@@ -96,8 +96,5 @@ def _on_asyncio(steps: LoopSteps) -> Iterator[None]:
         run_once(loop)
         steps.end_pass()
 
-    with (
-        patch.object(asyncio.Handle, "_run", timed),
-        patch.object(asyncio.BaseEventLoop, "_run_once", timed_pass),
-    ):
+    with patch.object(asyncio.Handle, "_run", timed), patch.object(asyncio.BaseEventLoop, "_run_once", timed_pass):
         yield

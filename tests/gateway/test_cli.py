@@ -480,11 +480,7 @@ def test_a_value_without_a_flag_is_answered_for_models_and_for_names() -> None:
 
 @pytest.mark.parametrize(
     ("unknown", "meant"),
-    [
-        ("--context-size", "--context"),
-        ("--threads-batch-count", "--threads-batch"),
-        ("--keys-file", "--keys"),
-    ],
+    [("--context-size", "--context"), ("--threads-batch-count", "--threads-batch"), ("--keys-file", "--keys")],
 )
 def test_a_flag_with_a_further_word_is_recognized(unknown: str, meant: str) -> None:
     assert complaint(unknown, "5") == f"unrecognized arguments: {unknown}; did you mean {meant}?"
@@ -633,10 +629,7 @@ def test_a_flag_takes_back_the_stream_interval_of_the_file(tmp_path: Path) -> No
     [
         (None, "the file cannot be read: No such file or directory"),
         (b"\xff", "the file is not UTF-8"),
-        (
-            b"Hello\n{% fi %}",
-            "this is no Jinja template: line 2: Encountered unknown tag 'fi'.",
-        ),
+        (b"Hello\n{% fi %}", "this is no Jinja template: line 2: Encountered unknown tag 'fi'."),
     ],
 )
 def test_an_invalid_chat_template_is_refused(tmp_path: Path, content: bytes | None, reason: str) -> None:

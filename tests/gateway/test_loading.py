@@ -48,10 +48,7 @@ class Loads:
 
 @pytest.mark.parametrize(
     ("downloaded", "lines"),
-    [
-        ([], ["loading m: 0 %"]),
-        ([0.01, 0.5], ["downloading m: 1 %", "downloading m: 50 %", "loading m: 0 %"]),
-    ],
+    [([], ["loading m: 0 %"]), ([0.01, 0.5], ["downloading m: 1 %", "downloading m: 50 %", "loading m: 0 %"])],
     ids=["on this machine", "on the hub"],
 )
 async def test_a_download_is_logged_once_it_makes_progress(

@@ -47,11 +47,7 @@ async def test_a_third_model_takes_the_room_of_the_least_recently_used() -> None
     async with on_demand() as gateway:
         for name in "abac":
             assert (await post(gateway.app, COMPLETIONS, ask(name))).status == 200
-        assert await states(gateway) == {
-            "a": {"value": "loaded"},
-            "b": {"value": "unloaded"},
-            "c": {"value": "loaded"},
-        }
+        assert await states(gateway) == {"a": {"value": "loaded"}, "b": {"value": "unloaded"}, "c": {"value": "loaded"}}
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/models/a", "/models", "/health", "/readyz", "/metrics", "/slots"])

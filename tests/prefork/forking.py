@@ -20,11 +20,7 @@ IMPORTED_LATER = ("gateway.app", "gateway.serve", "anyio._backends._asyncio", "a
 @contextmanager
 def forked_processes() -> Iterator[None]:
     """Fork what `tests.program` starts, and what `anyio.open_process` does if it is a process of the project."""
-    with (
-        _fork_server() as forks,
-        forked_children(forks),
-        patch.object(program, "start", forks.fork_program),
-    ):
+    with _fork_server() as forks, forked_children(forks), patch.object(program, "start", forks.fork_program):
         yield
 
 

@@ -250,10 +250,7 @@ async def test_a_deadline_after_the_first_byte_is_an_error_event_and_no_clean_en
 
 
 async def test_a_wait_in_the_queue_beyond_its_bound_is_503() -> None:
-    async with (
-        serving(seconds_per_pass=PASS, slots=1, grace=0.0, queue_timeout=0.2) as served,
-        served.slot_in_use(),
-    ):
+    async with serving(seconds_per_pass=PASS, slots=1, grace=0.0, queue_timeout=0.2) as served, served.slot_in_use():
         client = await served.send(completion("waits", max_tokens=5))
         with anyio.fail_after(GUARD):
             answer = await client.answer()

@@ -58,7 +58,7 @@ CASES: dict[str, dict[str, Any]] = {
         "response_format": {
             "type": "json_schema",
             "json_schema": {"name": "v", "schema": Verdict.model_json_schema(), "strict": True},
-        },
+        }
     },
     "a stop string": {"max_tokens": 30, "stop": ["e"], "temperature": 0},
 }

@@ -31,11 +31,7 @@ PHASES: dict[str, dict[str, dict[str, Any]]] = {
         "decode": {"input": "Once", "max_output_tokens": MANY},
     },
     "/v1/messages": {
-        "prefill": {
-            "model": "default",
-            "messages": [{"role": "user", "content": LONG_PROMPT}],
-            "max_tokens": 5,
-        },
+        "prefill": {"model": "default", "messages": [{"role": "user", "content": LONG_PROMPT}], "max_tokens": 5},
         "decode": {"model": "default", "messages": [{"role": "user", "content": "Once"}], "max_tokens": MANY},
     },
 }

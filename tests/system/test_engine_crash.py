@@ -179,10 +179,7 @@ async def test_an_engine_that_hangs_is_killed_and_replaced() -> None:
 
 async def test_a_client_can_leave_a_hanging_engine_at_once() -> None:
     hasty = replace(WATCHED, answer_timeout=0.2)
-    async with (
-        serving(seconds_per_pass=PASS, slots=2, grace=0.0, supervision=hasty) as served,
-        asking(served),
-    ):
+    async with serving(seconds_per_pass=PASS, slots=2, grace=0.0, supervision=hasty) as served, asking(served):
         client = await served.send(completion("leaver", stream=True, max_tokens=MANY))
         await client.see(TEXT)
         os.kill(served.engine_pid, signal.SIGSTOP)

@@ -61,8 +61,7 @@ def is_accepted(client: OpenAI) -> bool:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     keys = tmp_path_factory.mktemp("keys") / "keys.db"
     with serving_program(
-        *("--keys", str(keys), "--api-key", "sk-given", "--slots", "2", "--context", "256"),
-        *("--log-level", "debug"),
+        *("--keys", str(keys), "--api-key", "sk-given", "--slots", "2", "--context", "256"), *("--log-level", "debug")
     ) as (process, port):
         log: list[str] = []
         reader = Thread(target=log.extend, args=(process.stderr,))

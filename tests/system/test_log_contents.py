@@ -52,10 +52,7 @@ RAW = [b'{"prompt": "' + CANARY.encode(), CANARY.encode(), b"[" * 10_000 + CANAR
 def test_no_log_line_and_no_span_has_what_a_client_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
-        with (
-            serving_embedded("--log-level", "debug") as served,
-            httpx.Client(timeout=GUARD) as client,
-        ):
+        with serving_embedded("--log-level", "debug") as served, httpx.Client(timeout=GUARD) as client:
             statuses = [client.post(served.root + path, json=body).status_code for path, body in BODIES]
             statuses += [client.post(f"{served.root}/v1/completions", content=raw).status_code for raw in RAW]
             statuses += [client.get(f"{served.root}/v1/models?x={CANARY}").status_code]

@@ -125,11 +125,7 @@ def running_ray() -> Iterator[int]:
         free.bind((LOCAL, 0))
         port: int = free.getsockname()[1]
     ray.init(
-        address="local",
-        num_cpus=16,
-        include_dashboard=False,
-        object_store_memory=OBJECT_STORE,
-        log_to_driver=False,
+        address="local", num_cpus=16, include_dashboard=False, object_store_memory=OBJECT_STORE, log_to_driver=False
     )
     try:
         serve.start(proxy_location="HeadOnly", http_options={"host": LOCAL, "port": port})

@@ -173,10 +173,7 @@ async def test_an_engine_that_hangs_while_only_a_query_waits_is_killed_and_repla
 async def test_an_engine_that_lives_may_take_long_for_a_query(scripted: Scripted) -> None:
     """Time passes only while no ping waits for its answer."""
     time = 0.0
-    async with (
-        scripted.open(stall_timeout=0.01, clock=lambda: time) as engine,
-        anyio.create_task_group() as group,
-    ):
+    async with scripted.open(stall_timeout=0.01, clock=lambda: time) as engine, anyio.create_task_group() as group:
         group.start_soon(tokenize, engine, "ignore")
         for _ in range(3):
             await until_ping(engine, waits=True)

@@ -35,13 +35,7 @@ def expected(prompt: str, tokens: int, keep: int = 0, discard: int = 0) -> str:
 
 @pytest.mark.parametrize(
     ("keep", "discard", "cells", "gap"),
-    [
-        (0, 0, 31, (0, 15)),
-        (5, 0, 31, (5, 13)),
-        (5, 4, 31, (5, 4)),
-        (5, 1000, 31, (5, 25)),
-        (1000, 0, 31, (28, 1)),
-    ],
+    [(0, 0, 31, (0, 15)), (5, 0, 31, (5, 13)), (5, 4, 31, (5, 4)), (5, 1000, 31, (5, 25)), (1000, 0, 31, (28, 1))],
 )
 def test_half_of_what_need_not_stay_is_discarded(keep: int, discard: int, cells: int, gap: tuple[int, int]) -> None:
     assert ContextWindow(SIZE, keep, discard).gap(cells) == gap

@@ -80,10 +80,7 @@ def test_the_layers_of_a_hybrid_model_have_cells_or_a_state() -> None:
     }
     state = (128 * 16 + 3 * (128 + 2 * 16)) * 4
     header = header_of(shape)
-    assert layer_cells(header, "f16", "q8_0") == [
-        CellBytes(2 * 16 * 2 + 2 * 16 * 34 // 32, 0),
-        CellBytes(0, state),
-    ]
+    assert layer_cells(header, "f16", "q8_0") == [CellBytes(2 * 16 * 2 + 2 * 16 * 34 // 32, 0), CellBytes(0, state)]
 
 
 def test_a_header_that_says_nothing_gives_nothing() -> None:

@@ -18,13 +18,7 @@ from tests.models import model_path
 
 @pytest.mark.parametrize(
     ("asked", "head", "chosen"),
-    [
-        (True, 8, FLASH),
-        (False, 128, NO_FLASH),
-        (None, 128, AUTO),
-        (None, 32, AUTO),
-        (None, 8, NO_FLASH),
-    ],
+    [(True, 8, FLASH), (False, 128, NO_FLASH), (None, 128, AUTO), (None, 32, AUTO), (None, 8, NO_FLASH)],
 )
 def test_the_operator_chooses_and_else_the_size_of_a_head(asked: bool | None, head: int, chosen: Attention) -> None:
     assert choose_attention(asked, head) is chosen

@@ -33,20 +33,14 @@ def test_the_cpu_can_abort_a_step() -> None:
 
 @pytest.mark.parametrize(
     ("devices", "aborts"),
-    [
-        ((), True),
-        ((Abortable(1),), True),
-        ((Unstoppable(1),), False),
-        ((Abortable(1), Unstoppable(2)), False),
-    ],
+    [((), True), ((Abortable(1),), True), ((Unstoppable(1),), False), ((Abortable(1), Unstoppable(2)), False)],
 )
 def test_a_step_can_be_aborted_if_all_devices_can(devices: tuple[Device, ...], aborts: bool) -> None:
     assert Placement(-1, (), (), devices).aborts is aborts
 
 
 @pytest.mark.parametrize(
-    ("aborts", "slots", "tokens"),
-    [(True, 4, BATCH_ROWS), (False, 4, FLASH.batch), (False, 600, 600)],
+    ("aborts", "slots", "tokens"), [(True, 4, BATCH_ROWS), (False, 4, FLASH.batch), (False, 600, 600)]
 )
 def test_a_prompt_step_is_one_physical_batch_where_it_cannot_be_aborted(aborts: bool, slots: int, tokens: int) -> None:
     assert largest_step(FLASH, slots, aborts=aborts) == tokens

@@ -160,11 +160,7 @@ def test_a_text_that_is_cut_is_not_tokenised_far_beyond_its_cut(ranking: Ranking
 
 @pytest.mark.parametrize(
     ("model", "one", "ranking"),
-    [
-        (FakeModel(ranks=True), "a", None),
-        (FakeModel(ranks=True), (1,), None),
-        (FakeModel(), "a", Ranking(query="b")),
-    ],
+    [(FakeModel(ranks=True), "a", None), (FakeModel(ranks=True), (1,), None), (FakeModel(), "a", Ranking(query="b"))],
 )
 def test_a_model_gets_inputs_of_its_task_only(model: FakeModel, one: EmbeddingInput, ranking: Ranking | None) -> None:
     with pytest.raises(RequestError) as raised:

@@ -12,16 +12,7 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.core.step import StepPlan
 from engine.errors import EngineFault, LoadError
 from engine.events import Finished, Released, Started, Text
-from engine.protocol.messages import (
-    Accepted,
-    Ask,
-    Cancel,
-    Generate,
-    Inspect,
-    LoadFailed,
-    Refused,
-    SetLogLevel,
-)
+from engine.protocol.messages import Accepted, Ask, Cancel, Generate, Inspect, LoadFailed, Refused, SetLogLevel
 from engine.testing.fake_model import FakeModel
 from engine.worker.loaded import LoadedModel
 from engine.worker.worker import EXIT_FAULT, EXIT_LOAD_FAILED

@@ -57,8 +57,7 @@ def test_a_path_has_one_route_with_all_of_its_methods() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("method", "path"),
-    [("POST", "/v1/chat/completions/"), ("GET", "/v1/responses/resp_1/"), ("GET", "/api/tags/")],
+    ("method", "path"), [("POST", "/v1/chat/completions/"), ("GET", "/v1/responses/resp_1/"), ("GET", "/api/tags/")]
 )
 async def test_a_path_with_a_slash_at_its_end_is_another_path(method: str, path: str) -> None:
     """A redirect would lead to any host that the request names."""

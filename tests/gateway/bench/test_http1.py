@@ -81,8 +81,7 @@ def test_an_invalid_response_is_an_error(wire: bytes, complaint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wire", "complaint"),
-    [(b"", "before"), (HEAD, "before"), (SIZED[:-1], "inside"), (CHUNKED[:-1], "inside")],
+    ("wire", "complaint"), [(b"", "before"), (HEAD, "before"), (SIZED[:-1], "inside"), (CHUNKED[:-1], "inside")]
 )
 def test_a_close_inside_a_response_is_an_error(wire: bytes, complaint: str) -> None:
     response, _ = fed(wire)

@@ -65,11 +65,7 @@ def test_a_healthy_machine_has_no_findings() -> None:
                 f"A newer compiler may help: {REINSTALL}"
             ),
         ),
-        (
-            machine(quota=1.5),
-            Level.ADVICE,
-            "a control group allows 1.5 of 8 processors: more make it faster",
-        ),
+        (machine(quota=1.5), Level.ADVICE, "a control group allows 1.5 of 8 processors: more make it faster"),
         (
             machine(available=2**30),
             Level.WARNING,

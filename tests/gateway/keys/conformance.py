@@ -20,11 +20,7 @@ FULL = Key(
     name="Ümläut'; DROP TABLE api_keys; --",
     models=frozenset({"a", "b c", "ü"}),
     limits=KeyLimits(
-        requests_per_minute=1,
-        tokens_per_minute=2,
-        concurrent_requests=3,
-        tokens_per_day=4,
-        tokens_per_month=10**15,
+        requests_per_minute=1, tokens_per_minute=2, concurrent_requests=3, tokens_per_day=4, tokens_per_month=10**15
     ),
     weight=0.1,
     priority=-5,
@@ -111,11 +107,7 @@ async def only_an_active_key_can_be_changed(open_store: Open) -> None:
     await store.revoke(PLAIN.id)
     before = await store.keys(), await store.revision()
     for key_id in (PLAIN.id, "key_unknown"):
-        for change in (
-            store.edit(key_id, lambda key: key),
-            store.rotate(key_id, hash_of("b")),
-            store.revoke(key_id),
-        ):
+        for change in (store.edit(key_id, lambda key: key), store.rotate(key_id, hash_of("b")), store.revoke(key_id)):
             with pytest.raises(NoSuchKeyError, match=key_id):
                 await change
     assert (await store.keys(), await store.revision()) == before

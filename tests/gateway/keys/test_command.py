@@ -92,11 +92,7 @@ def test_a_new_key_has_all_that_is_given(terminal: Terminal) -> None:
         name="alice",
         models=frozenset({"tiny", "other"}),
         limits=KeyLimits(
-            requests_per_minute=1,
-            tokens_per_minute=2,
-            concurrent_requests=3,
-            tokens_per_day=4,
-            tokens_per_month=5,
+            requests_per_minute=1, tokens_per_minute=2, concurrent_requests=3, tokens_per_day=4, tokens_per_month=5
         ),
         weight=0.5,
         priority=-7,

@@ -134,10 +134,7 @@ def test_one_model_is_chosen_as_llama_server_chooses_it(line: str, model: str) -
         ("--reasoning off", ['--chat-template-kwargs={"enable_thinking":false}']),
         ("--chat-template-kwargs {}", ['--chat-template-kwargs={"enable_thinking":true}']),
         ('--chat-template-kwargs {"a":1} -rea on', ['--chat-template-kwargs={"enable_thinking":true,"a":1}']),
-        (
-            "--reasoning-effort low",
-            ['--chat-template-kwargs={"enable_thinking":true,"reasoning_effort":"low"}'],
-        ),
+        ("--reasoning-effort low", ['--chat-template-kwargs={"enable_thinking":true,"reasoning_effort":"low"}']),
         ("--reasoning-effort default", []),
         ("--reasoning-budget 0", ["--reasoning-budget", "0"]),
         ("--reranking", ["--pooling=rank"]),

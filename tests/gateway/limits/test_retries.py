@@ -52,10 +52,7 @@ def client_of(monkeypatch: pytest.MonkeyPatch, attempts: list[int]) -> Callable[
     return make
 
 
-LIMITS = {
-    "requests": key_with(requests_per_minute=2),
-    "tokens": key_with(tokens_per_minute=13),
-}
+LIMITS = {"requests": key_with(requests_per_minute=2), "tokens": key_with(tokens_per_minute=13)}
 
 
 @pytest.mark.parametrize("key", LIMITS.values(), ids=LIMITS)

@@ -215,10 +215,7 @@ async def test_a_template_that_fails_is_a_request_error(preparer: Preparer, sour
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("source", "message"),
-    [
-        ("{{ 10**(10**9) }}", "longer than"),
-        ("{% if true %}" * 3000 + "{% endif %}" * 3000, "nested too deep"),
-    ],
+    [("{{ 10**(10**9) }}", "longer than"), ("{% if true %}" * 3000 + "{% endif %}" * 3000, "nested too deep")],
 )
 async def test_a_hostile_template_is_not_compiled_for_each_request(
     source: str, message: str, monkeypatch: pytest.MonkeyPatch

@@ -221,8 +221,7 @@ async def test_a_silent_connection_has_this_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
-    [(StalledError(), STALLED), (anyio.ClosedResourceError(), "the server closed the connection")],
+    ("error", "reason"), [(StalledError(), STALLED), (anyio.ClosedResourceError(), "the server closed the connection")]
 )
 async def test_a_failure_to_read_is_a_reason(
     error: Exception, reason: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -169,9 +169,7 @@ async def test_bytes_may_be_gone_at_the_turn_of_their_reader(sockets: Sockets) -
             peer.send(b"second")
 
 
-async def test_a_transport_may_be_closed_before_the_turn_of_its_reader(
-    sockets: Sockets,
-) -> None:
+async def test_a_transport_may_be_closed_before_the_turn_of_its_reader(sockets: Sockets) -> None:
     transport = Transport(sockets[0], 5)
 
     async def close() -> None:

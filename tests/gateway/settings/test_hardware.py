@@ -104,10 +104,7 @@ CONTRADICTIONS = [
     ("--main-gpu 1", "--main-gpu needs --split-mode none"),
     ("--cpu-moe --n-cpu-moe 2", "--n-cpu-moe has no effect with --cpu-moe"),
     ("--cpus 0 --numa isolate", "--numa isolate would override --cpus: choose --numa numactl"),
-    (
-        "--rope-scaling none --rope-freq-scale 0.5",
-        "--rope-freq-scale has no effect with --rope-scaling none",
-    ),
+    ("--rope-scaling none --rope-freq-scale 0.5", "--rope-freq-scale has no effect with --rope-scaling none"),
     ("--yarn-orig-ctx 64", "--yarn-orig-ctx needs --rope-scaling yarn"),
     (
         "--rope-scaling yarn --yarn-attn-factor 1",

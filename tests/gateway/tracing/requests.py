@@ -79,10 +79,7 @@ class Served:
     """An application whose requests each have a record, made by hand from the request's exchange."""
 
     def __init__(
-        self,
-        spans: SpanWriter | None,
-        make: Callable[[Exchange], RequestRecord] | None = None,
-        key: Key | None = None,
+        self, spans: SpanWriter | None, make: Callable[[Exchange], RequestRecord] | None = None, key: Key | None = None
     ) -> None:
         self.key = key
         self.journal = Journal(spans)

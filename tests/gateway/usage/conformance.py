@@ -17,12 +17,7 @@ Case = Callable[[str], Awaitable[None]]
 
 def row(number: int, day: int = 1, **fields: Any) -> UsageRow:
     """Return a row of the given day of January 2026."""
-    known = {
-        "at": JANUARY_2026 + (day - 1) * DAY + 60,
-        "day": f"2026-01-{day:02}",
-        "key_id": "key_1",
-        "model": "m",
-    }
+    known = {"at": JANUARY_2026 + (day - 1) * DAY + 60, "day": f"2026-01-{day:02}", "key_id": "key_1", "model": "m"}
     return UsageRow(id=f"row-{number}", **{**known, **fields})
 
 

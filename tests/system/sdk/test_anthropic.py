@@ -138,10 +138,7 @@ def test_the_last_message_of_the_assistant_is_continued(client: Anthropic) -> No
 
 @pytest.mark.parametrize(
     ("fields", "text", "end"),
-    [
-        ({"stop_sequences": ["="]}, "17+25", ("stop_sequence", "=")),
-        ({"max_tokens": 2}, "17", ("max_tokens", None)),
-    ],
+    [({"stop_sequences": ["="]}, "17+25", ("stop_sequence", "=")), ({"max_tokens": 2}, "17", ("max_tokens", None))],
 )
 def test_a_message_tells_why_it_ended(client: Anthropic, fields: Any, text: str, end: Any) -> None:
     message = client.messages.create(**{**SUM, **fields})

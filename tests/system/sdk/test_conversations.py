@@ -52,9 +52,7 @@ def test_a_conversation_is_continued_by_responses(client: OpenAI) -> None:
 async def test_the_async_client_adds_items(async_client: AsyncOpenAI) -> None:
     conversation = await async_client.conversations.create()
     added = await async_client.conversations.items.create(
-        conversation.id,
-        items=[{"role": "user", "content": "Hello!"}],
-        include=["message.output_text.logprobs"],
+        conversation.id, items=[{"role": "user", "content": "Hello!"}], include=["message.output_text.logprobs"]
     )
     response = await async_client.responses.create(**SUM, conversation=conversation.id)
     assert response.output_text == TOLD

@@ -86,11 +86,7 @@ def check_pieces(pieces: list[bytes], least: int) -> None:
 @pytest.mark.anyio
 async def test_a_chat_with_many_choices_is_encoded_in_pieces() -> None:
     options = ChatOptions(
-        n=8,
-        logprobs=True,
-        report=Report(token_ids=True, timings=True),
-        deprecated_calls=False,
-        service_tier=False,
+        n=8, logprobs=True, report=Report(token_ids=True, timings=True), deprecated_calls=False, service_tier=False
     )
     head = chat_head(options, "tiny", "fp")
     pieces = list(await chat_completion(head, options, PROMPT, ([1],), answered(8), {}))

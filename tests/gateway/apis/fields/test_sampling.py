@@ -41,11 +41,7 @@ CHANGED = {
 
 def test_every_field_of_the_engine_can_be_set() -> None:
     assert CHANGED.keys() == set(Sampling.__struct_fields__)
-    converted = {
-        "logit_bias": ((5, -2.5),),
-        "dry_sequence_breakers": ("a", "b"),
-        "samplers": ("top_k", "min_p"),
-    }
+    converted = {"logit_bias": ((5, -2.5),), "dry_sequence_breakers": ("a", "b"), "samplers": ("top_k", "min_p")}
     assert structs.asdict(SamplingFields.model_validate(CHANGED).sampling()) == CHANGED | converted
 
 

@@ -7,16 +7,7 @@ from typing import Any
 import orjson
 import pytest
 
-from engine import (
-    Alternative,
-    EngineFault,
-    Finished,
-    FinishReason,
-    Infill,
-    RequestError,
-    Text,
-    TokenDetail,
-)
+from engine import Alternative, EngineFault, Finished, FinishReason, Infill, RequestError, Text, TokenDetail
 from gateway.middleware.streams.blocks import BLOCK
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post

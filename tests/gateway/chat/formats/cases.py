@@ -160,11 +160,7 @@ CASES = [
         "values by their types, without outer tags",
         '<function=get_weather>\n<parameter=city>\n\n5 "km"\n</p>\n\n</parameter>\n<parameter=days>\n5\n</parameter>\n'
         "<parameter=exact>\nTrue\n</parameter><parameter=tags>['a', \"b\"]</parameter>\n</function>",
-        call(
-            0,
-            "get_weather",
-            '{"city": "\\n5 \\"km\\"\\n</p>\\n", "days": 5, "exact": true, "tags": ["a", "b"]}',
-        ),
+        call(0, "get_weather", '{"city": "\\n5 \\"km\\"\\n</p>\\n", "days": 5, "exact": true, "tags": ["a", "b"]}'),
     ),
     Case(
         "qwen-coder",

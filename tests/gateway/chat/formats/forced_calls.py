@@ -97,8 +97,7 @@ CALLS = {
     "minicpm": (_MINICPM, ">5<", ">five<"),
     "seed": (_SEED, ">5<", ">five<"),
     **dict.fromkeys(
-        ("nemotron", "apriel", "granite"),
-        ('{"name": "get_weather", "arguments": {"city": "Oslo"}}', '"Oslo"', "5"),
+        ("nemotron", "apriel", "granite"), ('{"name": "get_weather", "arguments": {"city": "Oslo"}}', '"Oslo"', "5")
     ),
     "apertus": ('{"get_weather": {"city": "Oslo"}}', '"Oslo"', "5"),
     "lfm2": ('get_weather(city="Oslo", days=5)', "5", '"five"'),

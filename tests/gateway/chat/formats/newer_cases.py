@@ -116,11 +116,7 @@ NEWER_CASES = [
         "text that looks like tags",
         "<tool_call>\n<function=get_weather>\n<parameter=city>\n<tool_call>\n<function=now>\n</function>\n</tool_call>\n"
         "<parameter=x>\n</parameter>\n</function>\n</tool_call>",
-        call(
-            0,
-            "get_weather",
-            '{"city": "<tool_call>\\n<function=now>\\n</function>\\n</tool_call>\\n<parameter=x>"}',
-        ),
+        call(0, "get_weather", '{"city": "<tool_call>\\n<function=now>\\n</function>\\n</tool_call>\\n<parameter=x>"}'),
     ),
     Case(
         "kimi",

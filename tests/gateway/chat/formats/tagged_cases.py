@@ -95,10 +95,7 @@ TAGGED_CASES = [
         "minimax-m3",
         "an argument that ends twice",
         _m3(_M3_CALL.replace("</city>", "</city></city>")),
-        [
-            *call(0, "get_weather", '{"city": "Oslo"'),
-            ContentDelta(_m3_tags("</city></invoke>\n</tool_call>")),
-        ],
+        [*call(0, "get_weather", '{"city": "Oslo"'), ContentDelta(_m3_tags("</city></invoke>\n</tool_call>"))],
     ),
     Case(
         "minimax-m3",
@@ -161,10 +158,7 @@ TAGGED_CASES = [
         [ReasoningDelta("Hm."), ContentDelta("Yes, think.")],
     ),
     Case(
-        "kimi-k3",
-        "an answer begun by the prompt",
-        f" Yes.<|close|>response<|sep|>{_K3_END}",
-        [ContentDelta(" Yes.")],
+        "kimi-k3", "an answer begun by the prompt", f" Yes.<|close|>response<|sep|>{_K3_END}", [ContentDelta(" Yes.")]
     ),
     Case(
         "kimi-k3",

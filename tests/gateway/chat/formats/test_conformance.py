@@ -122,16 +122,10 @@ _OBJECT = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
     ("family", "text"),
     [
         ("hermes", f"<tool_call> {_OBJECT}\n\n</tool_call>"),
-        (
-            "kimi",
-            f"<|tool_calls_section_begin|>\n{_KIMI_CALL}\n<|tool_calls_section_end|>",
-        ),
+        ("kimi", f"<|tool_calls_section_begin|>\n{_KIMI_CALL}\n<|tool_calls_section_end|>"),
         ("apertus", '<|tools_prefix|> [ { "get_weather" : {"city": "Oslo"} } ] <|tools_suffix|>'),
         ("nemotron", f"<TOOLCALL>\n[\n{_OBJECT}\n]\n</TOOLCALL>"),
-        (
-            "glm",
-            "<tool_call> get_weather\n<arg_key> city </arg_key> <arg_value>Oslo</arg_value>\n\n</tool_call>",
-        ),
+        ("glm", "<tool_call> get_weather\n<arg_key> city </arg_key> <arg_value>Oslo</arg_value>\n\n</tool_call>"),
         (
             "deepseek",
             wide('<|tool▁calls▁begin|>\n<|tool▁call▁begin|>get_weather<|tool▁sep|> {"city": "Oslo"} <|tool▁call▁end|>'),

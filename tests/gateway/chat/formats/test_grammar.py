@@ -198,10 +198,7 @@ def test_reasoning_may_come_before_a_demanded_call_and_a_bound_answer(
 
 @pytest.mark.parametrize(
     ("family", "ended", "final"),
-    [
-        ("deepseek", "Hm.</think>", "\n\n"),
-        ("harmony", "Hm.<|end|><|start|>assistant", "<|channel|>final<|message|>"),
-    ],
+    [("deepseek", "Hm.</think>", "\n\n"), ("harmony", "Hm.<|end|><|start|>assistant", "<|channel|>final<|message|>")],
 )
 def test_reasoning_that_the_prompt_began_must_end_first(
     family: str, ended: str, final: str, vocabulary: Vocabulary

@@ -31,9 +31,7 @@ def test_the_calls_are_those_of_other_answers_and_no_delta_is_reasoning(case: Ca
 
 
 @pytest.mark.parametrize(
-    "case",
-    [case for case in CASES if case.family not in MARKED and not calls_in(list(case.deltas))],
-    ids=str,
+    "case", [case for case in CASES if case.family not in MARKED and not calls_in(list(case.deltas))], ids=str
 )
 def test_without_calls_the_content_is_the_text_of_the_model(case: Case) -> None:
     tags = choose(TEMPLATES[case.family]).reasoning_tags

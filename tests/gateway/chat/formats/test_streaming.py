@@ -70,10 +70,7 @@ def test_a_string_between_tags_is_streamed() -> None:
 
 def test_a_value_of_another_type_waits_for_its_end() -> None:
     deltas = _streamed("glm", "<tool_call>get_weather<arg_key>days</arg_key><arg_value>1", "2</arg_value>")
-    assert deltas[:2] == [
-        [CallBegan(0, "get_weather"), CallArguments(0, '{"days": ')],
-        [CallArguments(0, "12")],
-    ]
+    assert deltas[:2] == [[CallBegan(0, "get_weather"), CallArguments(0, '{"days": ')], [CallArguments(0, "12")]]
 
 
 def test_reasoning_is_streamed() -> None:

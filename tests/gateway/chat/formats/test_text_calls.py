@@ -44,10 +44,7 @@ def test_calls_are_written_in_json() -> None:
     assert rendered(IN_JSON, ASKED, called('{"x": 1}', "", content="I add."), gave("2"), gave("0"), ASKED) == [
         ("user", "What is 1 + 1?"),
         ("assistant", TWO_CALLS),
-        (
-            "user",
-            "<tool_response>\n2\n</tool_response>\n\n<tool_response>\n0\n</tool_response>\n\nWhat is 1 + 1?",
-        ),
+        ("user", "<tool_response>\n2\n</tool_response>\n\n<tool_response>\n0\n</tool_response>\n\nWhat is 1 + 1?"),
     ]
 
 

@@ -14,10 +14,7 @@ from tests.gateway.preparation.workers import functions
 from tests.gateway.preparation.workers.test_pool import run
 from tests.program import ROOT
 
-pytestmark = [
-    pytest.mark.anyio,
-    pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's"),
-]
+pytestmark = [pytest.mark.anyio, pytest.mark.skipif(sys.platform != "linux", reason="namespaces are Linux's")]
 
 
 def allows_namespaces() -> bool:

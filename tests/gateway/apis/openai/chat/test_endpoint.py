@@ -274,12 +274,7 @@ async def test_a_deprecated_function_request_gets_a_function_call() -> None:
 async def test_reasoning_is_separate_from_content() -> None:
     text = "Hm.\n</think>\n\nWell."
     (choice,) = await ask(says(text), templates.THINKING)
-    assert choice["message"] == {
-        "role": "assistant",
-        "content": "Well.",
-        "refusal": None,
-        "reasoning_content": "Hm.",
-    }
+    assert choice["message"] == {"role": "assistant", "content": "Well.", "refusal": None, "reasoning_content": "Hm."}
     shown = deltas(await ask(says(*text), templates.THINKING, stream=True))
     assert "".join(delta.get("reasoning_content", "") for delta in shown) == "Hm."
     assert "".join(delta.get("content", "") for delta in shown) == "Well."

@@ -54,9 +54,7 @@ def tell_and_end(generation: FakeGeneration, stop: str | None, last: TokenDetail
         else:
             text = "".join(text for text, _ in TOLD)
             details = tuple(detail for _, details in TOLD for detail in details)
-        generation.put(
-            Finished(choice, text, FinishReason.STOP, 6, 2, details, stop, 0.5, 0.25, last=last),
-        )
+        generation.put(Finished(choice, text, FinishReason.STOP, 6, 2, details, stop, 0.5, 0.25, last=last))
 
 
 COUNTS = ("prompt_tokens", "completion_tokens", "total_tokens")

@@ -113,12 +113,7 @@ MESSAGE = [
     "output_item.done",
 ]
 REASONING = [name.replace("output_text", "reasoning_text") for name in MESSAGE]
-CALLING = [
-    "output_item.added",
-    "function_call_arguments.delta",
-    "function_call_arguments.done",
-    "output_item.done",
-]
+CALLING = ["output_item.added", "function_call_arguments.delta", "function_call_arguments.done", "output_item.done"]
 
 
 @pytest.mark.parametrize(

@@ -80,10 +80,7 @@ def test_a_reference_stands_for_a_stored_item() -> None:
     item = {"type": "message", "role": "user", "status": "completed", "content": []}
     known: dict[str, EncodedItem] = {name: EncodedItem(name, orjson.dumps(item)) for name in ("msg_1", "msg_2")}
     items = encode_input(read_input([{"type": "item_reference", "id": "msg_2"}, {"id": "msg_1"}]))
-    assert resolve(items, known) == [
-        known["msg_2"],
-        known["msg_1"],
-    ]
+    assert resolve(items, known) == [known["msg_2"], known["msg_1"]]
 
 
 def test_reasoning_without_a_text_stands_for_the_stored_item_or_is_left_out() -> None:
