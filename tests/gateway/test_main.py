@@ -78,10 +78,23 @@ def test_a_wrong_flag_is_one_line_and_2() -> None:
     assert (process.returncode, text) == (2, f"llama-gateway: --slots 'many': {reason}\n")
 
 
-def test_a_file_that_is_no_model_is_one_line_and_2(tmp_path: Path) -> None:
-    path = tmp_path / "notes.gguf"
-    path.write_text("Not a model.")
-    assert ended("--model", str(path)) == (2, [f"llama-gateway: --model {str(path)!r}: this is not a GGUF file"])
+NO_DATABASE = "Not a database, but long enough to be read as the head of one." * 20
+
+
+@pytest.mark.parametrize(
+    ("flag", "content", "reason"),
+    [
+        ("--model", "Not a model.", "--model {path!r}: this is not a GGUF file"),
+        ("--usage", NO_DATABASE, "--usage: the store cannot be used: file is not a database"),
+        ("--keys", NO_DATABASE, "--keys: the store cannot be used: file is not a database"),
+        ("--tls-certificate", None, "--tls-certificate {path!r}: No such file or directory"),
+    ],
+)
+def test_a_file_of_no_use_is_one_line_and_2(flag: str, content: str | None, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    if content is not None:
+        path.write_text(content)
+    assert ended(flag, str(path)) == (2, [f"llama-gateway: {reason.format(path=str(path))}"])
 
 
 def test_a_file_of_a_folder_that_is_no_model_is_a_warning(tmp_path: Path) -> None:
@@ -109,18 +122,11 @@ def test_a_port_that_is_taken_is_one_line_and_4(tmp_path: Path) -> None:
 
 def test_no_unix_socket_stays_of_a_server_that_does_not_start(tmp_path: Path) -> None:
     unix, store = tmp_path / "gateway.sock", tmp_path / "notes.db"
-    store.write_text("Not a database, but long enough to be read as the head of one." * 20)
+    store.write_text(NO_DATABASE)
     assert (ended("--unix-socket", str(unix), "--usage", str(store))[0], unix.exists()) == (2, False)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         code, _ = ended("--unix-socket", str(unix), "--metrics-port", str(taken.getsockname()[1]))
     assert (code, unix.exists()) == (4, False)
-
-
-def test_a_usage_store_that_cannot_be_used_is_one_line_and_2(tmp_path: Path) -> None:
-    path = tmp_path / "notes.db"
-    path.write_text("Not a database, but long enough to be read as the head of one." * 20)
-    code, lines = ended("--usage", str(path))
-    assert (code, lines) == (2, ["llama-gateway: --usage: the store cannot be used: file is not a database"])
 
 
 @pytest.mark.parametrize("backend", TRIO_FIRST)
@@ -199,25 +205,12 @@ def test_one_line_warns_that_strangers_may_use_the_server(
     assert caplog.messages == ([f"all who can reach {warned} can use this server; {reason}"] if warned else [])
 
 
-def test_a_key_store_that_cannot_be_used_is_one_line_and_2(tmp_path: Path) -> None:
-    path = tmp_path / "keys.db"
-    path.write_text("This is not a database, and has more than a hundred bytes, which SQLite reads at first. " * 2)
-    reason = "llama-gateway: --keys: the store cannot be used: file is not a database"
-    assert ended("--keys", str(path)) == (2, [reason])
-
-
 def test_a_signal_while_loading_stops_it_cleanly() -> None:
     with program("--model", str(model_path())) as process:
         said(process, "loading")
         process.send_signal(signal.SIGTERM)
         _, rest = process.communicate(timeout=30)
         assert (process.returncode, "Traceback" in rest) == (0, False)
-
-
-def test_a_certificate_of_no_use_is_one_line_and_2(tmp_path: Path) -> None:
-    path = tmp_path / "server.pem"
-    reason = f"--tls-certificate {str(path)!r}: No such file or directory"
-    assert ended("--tls-certificate", str(path)) == (2, [f"llama-gateway: {reason}"])
 
 
 def test_a_unix_socket_of_another_server_is_one_line_and_4(tmp_path: Path) -> None:
