@@ -18,9 +18,10 @@ from engine import Engine
 from engine.client.exchange import Exchange
 from engine.events import Event
 from tests.attacks.loop_steps import LoopSteps, watch_steps
+from tests.engine.driver import continuation
 from tests.failures.processes import cpu_seconds
 from tests.gateway.server.sockets import Client
-from tests.system.served import GUARD, Served, completion, continuation, serving
+from tests.system.served import GUARD, Served, completion, serving
 
 LONGEST_STEP = 0.05
 """CPU seconds for which one step may hold the event loop. The aim is 20 ms; the rest is for slow processors."""

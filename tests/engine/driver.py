@@ -16,6 +16,7 @@ from engine.core.scheduler import Scheduler
 from engine.core.sequence import Sequence, State
 from engine.core.step import StepPlan, StepResult
 from engine.core.turns import Turns
+from engine.core.window import ContextWindow
 from engine.events import Event, Finished, Released, Text, TokenDetail
 from engine.prompt import Prompt
 from engine.request import GenerationRequest
@@ -40,6 +41,20 @@ def running(
     made.enter(State.RUNNING)
     made.seq_id = seq_id
     return made
+
+
+def continuation(
+    prompt: str, tokens: int, window: ContextWindow | None = None, draw: Callable[[list[int]], int] = letters
+) -> str:
+    """Return the answer of a model that computes each token by itself, in a slot that discards as llama-server does."""
+    known, text = list(prompt.encode()), ""
+    for _ in range(tokens):
+        if window is not None and text and window.is_full(len(known) - 1):
+            start, count = window.gap(len(known) - 1)
+            del known[start : start + count]
+        known.append(draw(known))
+        text += chr(known[-1])
+    return text
 
 
 def at_once(slices: Slices[T]) -> T:

@@ -13,10 +13,11 @@ import pytest
 from engine.events import Failed, Finished, Released
 from engine.protocol.messages import Accepted, Generate, Message, Refused, Step
 from tests.alone import Alone, alone
+from tests.engine.driver import continuation
 from tests.repeat import TIMES, thorough
 from tests.system.answers import STREAMED, read_completion
 from tests.system.frames import watch_frames
-from tests.system.served import Served, completion, continuation, serving
+from tests.system.served import Served, completion, serving
 
 pytestmark = [pytest.mark.anyio, pytest.mark.long, thorough]
 

@@ -13,7 +13,6 @@ from anyio.abc import TaskStatus
 
 from engine import Engine, EngineMetrics, GenerationRequest, SlotInfo, Supervision, open_engine
 from engine.environment import command_for
-from engine.testing.fake_model import letters
 from gateway.app import Equipment, Gateway, create_gateway
 from gateway.cli import read_settings
 from gateway.serve import open_gateway
@@ -246,11 +245,3 @@ async def ask(served: Served, **body: Any) -> dict[str, Any]:
     """Send one request that must succeed; return its content."""
     decoded: dict[str, Any] = await served.content(completion("ask", **body))
     return decoded
-
-
-def continuation(prompt: str, tokens: int) -> str:
-    """Return the answer of the fake model."""
-    known = list(prompt.encode())
-    for _ in range(tokens):
-        known.append(letters(known))
-    return bytes(known[len(prompt) :]).decode()

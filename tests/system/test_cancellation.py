@@ -12,10 +12,11 @@ from typing import Any
 import anyio
 import pytest
 
+from tests.engine.driver import continuation
 from tests.gateway.server.sockets import LEAVE, Client
 from tests.gateway.server.tls.clients import LEAVE_TLS
 from tests.repeat import every_case
-from tests.system.served import GUARD, LONG_PROMPT, MANY, PASS, Served, completion, continuation, serving
+from tests.system.served import GUARD, LONG_PROMPT, MANY, PASS, Served, completion, serving
 
 pytestmark = [pytest.mark.anyio, every_case]
 on_each_backend = pytest.mark.parametrize("anyio_backend", ["trio", "asyncio"])

@@ -13,10 +13,11 @@ import orjson
 import pytest
 
 from engine import EngineState, EngineStatus, Supervision
+from tests.engine.driver import continuation
 from tests.gateway.server.sockets import Answer, Client, get
 from tests.program import engines_of
 from tests.system.answers import STREAMED, read_error, read_text
-from tests.system.served import GUARD, MANY, PASS, Served, ask, completion, continuation, serving
+from tests.system.served import GUARD, MANY, PASS, Served, ask, completion, serving
 
 pytestmark = pytest.mark.anyio
 

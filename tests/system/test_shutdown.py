@@ -12,10 +12,11 @@ import pytest
 from engine import Supervision
 from gateway.server.connection import Connection
 from gateway.server.transport import Transport
+from tests.engine.driver import continuation
 from tests.gateway.server.sockets import Client, get
 from tests.program import Process, engines_of, must_end, said, serving_program
 from tests.system.answers import STREAMED, read_error, read_text
-from tests.system.served import GUARD, MANY, PASS, Served, completion, continuation, serving
+from tests.system.served import GUARD, MANY, PASS, Served, completion, serving
 
 pytestmark = pytest.mark.anyio
 
@@ -108,7 +109,7 @@ async def until_nothing_more_is_sent(served: Served) -> None:
 
 def unsent(connection: Connection) -> bool:
     assert isinstance(connection._transport, Transport)
-    return bool(connection._transport._unsent)
+    return connection._transport.has_unsent
 
 
 async def test_a_hanging_engine_cannot_delay_the_shutdown() -> None:

@@ -7,9 +7,9 @@ from engine.core.step import StepPlan, StepResult
 from engine.core.window import ContextWindow
 from engine.errors import RequestError
 from engine.events import Finished
-from engine.testing.fake_model import FakeModel, letters
+from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
-from tests.engine.driver import Driver
+from tests.engine.driver import Driver, continuation
 
 SIZE = 32
 PROMPT = "the quick brown fox"
@@ -20,17 +20,7 @@ def driver() -> Driver:
 
 
 def expected(prompt: str, tokens: int, keep: int = 0, discard: int = 0) -> str:
-    """Return the text of a sequence that discards as llama-server does."""
-    window = ContextWindow(SIZE, keep, discard)
-    known = list(prompt.encode())
-    text = ""
-    for _ in range(tokens):
-        if text and window.is_full(len(known) - 1):
-            start, count = window.gap(len(known) - 1)
-            del known[start : start + count]
-        known.append(letters(known))
-        text += chr(known[-1])
-    return text
+    return continuation(prompt, tokens, ContextWindow(SIZE, keep, discard))
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from engine.prompt import PromptText
 from engine.request import GenerationRequest, Sampling
 from engine.testing.fake_model import FakeModel, adapted, letters
 from engine.testing.fake_runner import FakeRunner
-from tests.engine.driver import Driver, bytes_of, direct, request
+from tests.engine.driver import Driver, bytes_of, continuation, direct, request
 from tests.repeat import TIMES, repeated
 
 CONTEXT = 256
@@ -234,15 +234,9 @@ class Engine(RuleBasedStateMachine):
 
     def expected(self, asked: GenerationRequest, prompt: str, tokens: int) -> str:
         """Return the beginning of the answer to a prompt, of a model that computes each token by itself."""
-        known, text = list(prompt.encode()), ""
-        window = ContextWindow(CONTEXT, len(prompt) if asked.keep < 0 else asked.keep, asked.discard)
-        for _ in range(tokens):
-            if self.driver.model.info.shifts and text and window.is_full(len(known) - 1):
-                start, count = window.gap(len(known) - 1)
-                del known[start : start + count]
-            known.append(adapted(letters(known), asked.adapters or ()))
-            text += chr(known[-1])
-        return text
+        keep = len(prompt) if asked.keep < 0 else asked.keep
+        window = ContextWindow(CONTEXT, keep, asked.discard) if self.driver.model.info.shifts else None
+        return continuation(prompt, tokens, window, lambda known: adapted(letters(known), asked.adapters or ()))
 
 
 TestEngine = repeated(Engine.TestCase)
