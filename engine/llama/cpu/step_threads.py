@@ -25,14 +25,17 @@ _SMALL = 16
 """Rows. Steps with fewer are compared at once; larger ones may take seconds, so that their first trial waits."""
 _FIRST_PAUSE = 8
 """Windows before the first trial of large steps."""
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 8, 512
+"""Time between two trials, relative to the time that the last one spent with the other number. It doubles while trials
+make no change. The first ones follow each other soon, because the program itself starts on the same cores then; so do
+those after the time of a step has changed."""
 _PAUSE = 64
-"""Time between two trials, relative to the time that the last one spent with the other number. It doubles, up to
-`_LONGEST_PAUSE`, while trials make no change."""
-_LONGEST_PAUSE = 512
-_SHORTEST_PAUSE = 8
-"""As `_PAUSE`, after the time of a step has changed."""
+"""As `_SHORTEST_PAUSE`, after a number that is much slower."""
 _CHANGED = 1.5
 """Factor between two times of a step that are not the same."""
+_CLEAR, _MOST_WINDOWS = 1.15, 12
+"""Factor between the times of two numbers that needs no further windows, and the most windows of a trial. Steps
+scatter: with two windows of each number, one thread was chosen every second time where two were a tenth faster."""
 _GAIN = 0.97
 """Time of a step with more threads, relative to fewer, that makes them worthwhile. With equal times fewer are better:
 the cores have other work."""
@@ -112,12 +115,12 @@ class _Window:
 
 @dataclass(slots=True)
 class _Trial:
-    """A comparison of two numbers of threads by two windows of each, by turns."""
+    """A comparison of two numbers of threads by windows of each, by turns."""
 
     level: int
     """Position of the other number in the ladder."""
     used: _Window
-    """Steps with the number in use: one window at the beginning, then two."""
+    """Steps with the number in use: one window at the beginning."""
     tried: _Window = field(default_factory=_Window)
     """Steps with the other number."""
     windows: int = 1
@@ -129,9 +132,18 @@ class _Trial:
         return self.windows % 2 == 1
 
     @property
+    def ratio(self) -> float:
+        """Time of a step with the other number, relative to the number in use."""
+        return self.tried.cost / self.used.cost
+
+    @property
     def over(self) -> bool:
-        """True after four windows, or after two if the other number is much slower."""
-        return self.windows == 4 or (self.windows == 2 and self.tried.cost > self.used.cost * _CHANGED)  # noqa: PLR2004
+        """True after four windows if the times differ clearly, after two if the other number is much slower."""
+        if self.windows % 2:
+            return False
+        if self.windows == 2:  # noqa: PLR2004
+            return self.ratio > _CHANGED
+        return self.windows == _MOST_WINDOWS or max(self.ratio, 1 / self.ratio) > _CLEAR
 
     def add(self, window: _Window) -> None:
         """Add a full window of the number whose turn it is."""
@@ -213,13 +225,14 @@ class ThreadTuner:
     def _decide(self, trial: _Trial) -> None:
         """Take the better number. The search goes on in the same direction after a change, and turns without one."""
         gain = 1.0 if self._direction < 0 else _GAIN
-        better = trial.tried.cost <= trial.used.cost * gain
+        better = trial.ratio <= gain
         if better:
             self._level = trial.level
             self._pause = 0
         else:
             self._direction = -self._direction
-            self._pause = min(max(self._pause * 2, _PAUSE), _LONGEST_PAUSE)
+            least = _PAUSE if trial.ratio > _CHANGED else _SHORTEST_PAUSE
+            self._pause = min(max(self._pause * 2, least), _LONGEST_PAUSE)
         self._cost = (trial.tried if better else trial.used).cost
         self._unit = trial.tried.seconds
         self._trials += 1

@@ -74,6 +74,22 @@ def test_threads_that_wait_for_each_other_are_given_up_at_the_start(step: float,
     assert run.used.count(2) <= max(3, len(run.used) / 50)
 
 
+def test_a_start_beside_other_work_is_soon_made_up_for() -> None:
+    run = Run(2)
+    run.steps(lambda threads: 0.019 if threads == 1 else 0.022, 1)
+    assert run.used[-1] == 1
+    run.steps(lambda threads: 0.02 if threads == 1 else 0.018, 5)
+    assert run.used[-1] == 2
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_tenth_is_seen_in_steps_that_scatter(seed: int) -> None:
+    chance = random.Random(seed)
+    run = Run(2)
+    run.steps(lambda threads: (0.02 if threads == 1 else 0.018) * chance.choice((0.9, 0.9, 0.9, 1.5)), 60)
+    assert run.used.count(2) > 0.85 * len(run.used)
+
+
 def test_a_neighbour_comes_and_goes() -> None:
     run = Run(2)
     run.steps(scaling(0.001), 60)
