@@ -38,8 +38,8 @@ class CompletionChunks:
         """Yield a chunk for each event. With `include_usage`, the usage follows the last choice."""
         for event in events:
             prompt = prompt_tokens[event.choice // self._options.n]
-            begin = RunningTimings(echoed=prompt if self._options.echo else 0)
-            running = self._running.setdefault(event.choice, begin)
+            if (running := self._running.get(event.choice)) is None:
+                running = self._running[event.choice] = RunningTimings(echoed=prompt if self._options.echo else 0)
             progress = running.read(event) if isinstance(event, Text) else None
             if progress is not None and not self._options.report.return_progress:
                 continue
