@@ -138,7 +138,7 @@ class _Trial:
 
     @property
     def over(self) -> bool:
-        """True after four windows if the times differ clearly, after two if the other number is much slower."""
+        """True if the other number is much slower after two windows, or the times differ clearly after four or more."""
         if self.windows % 2:
             return False
         if self.windows == 2:  # noqa: PLR2004

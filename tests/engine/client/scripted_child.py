@@ -191,7 +191,7 @@ class ScriptedChild:
                 self.write(Accepted(running.key, (7,)))
             case "refuse", fault:
                 self.end(running)
-                self.write(Refused(running.key, Fault(fault, "refused as told", "told", "prompt")))
+                self.write(Refused(running.key, Fault(fault, "refused as asked", "asked", "prompt")))
             case "start", *_:
                 running.phase = "prefill"
                 self.step((running.key, Started()))
@@ -203,7 +203,7 @@ class ScriptedChild:
                 self.finish(running, int(part[0]) if part else 0, embeds=verb == "vector")
             case "fail", *_:
                 self.end(running)
-                self.step((running.key, Failed("failed as told", "told")))
+                self.step((running.key, Failed("failed as asked", "asked")))
             case "on-cancel", *words:
                 running.on_cancel = " ".join(words)
             case "resume", *_:
@@ -279,7 +279,7 @@ class ScriptedChild:
 
 
 def failed(query_id: int) -> QueryFailed:
-    return QueryFailed(query_id, Fault("RequestError", "failed as told", "told", "tokens"))
+    return QueryFailed(query_id, Fault("RequestError", "failed as asked", "asked", "tokens"))
 
 
 def this_life(script: str, life: int) -> str:

@@ -45,9 +45,9 @@ async def test_leaving_an_embedding_request_cancels_it_and_awaits_the_release(
 
 async def test_a_refusal_and_a_failure_are_raised(scripted: Scripted) -> None:
     async with scripted.open() as engine:
-        with pytest.raises(RequestError, match="refused as told"):
+        with pytest.raises(RequestError, match="refused as asked"):
             await engine.embed(ask("refuse RequestError"))
-        with pytest.raises(EngineFault, match="failed as told"):
+        with pytest.raises(EngineFault, match="failed as asked"):
             await engine.embed(ask("accept; fail"))
         assert await scripted.saw(engine, "cancel") == 0
 

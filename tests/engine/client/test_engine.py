@@ -81,7 +81,7 @@ async def test_events_are_kept_until_they_are_taken(scripted: Scripted) -> None:
 @pytest.mark.parametrize("fault", [RequestError, Busy, Unavailable, EngineFault])
 async def test_a_refusal_is_raised_on_entering(scripted: Scripted, fault: type[Exception]) -> None:
     async with scripted.open() as engine:
-        with pytest.raises(fault, match="refused as told"):
+        with pytest.raises(fault, match="refused as asked"):
             await text(engine, f"refuse {fault.__name__}")
         assert await scripted.saw(engine, "cancel") == 0
 
@@ -91,7 +91,7 @@ async def test_a_failure_is_raised_after_the_text_before_it(scripted: Scripted) 
         async with engine.generate(ask("accept; wait; say a; fail")) as generation:
             await text(engine, "accept; resume; finish")
             assert [event.text for event in await generation.take()] == ["a"]
-            with pytest.raises(EngineFault, match="failed as told"):
+            with pytest.raises(EngineFault, match="failed as asked"):
                 await generation.take()
         assert await scripted.saw(engine, "cancel") == 0
 

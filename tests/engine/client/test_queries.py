@@ -42,9 +42,9 @@ async def test_other_tasks_run_between_the_parts_of_an_answer(scripted: Scripted
 async def test_a_failed_query_raises_the_exception_of_its_kind(scripted: Scripted) -> None:
     async with scripted.open() as engine:
         for _ in range(2):
-            with pytest.raises(RequestError, match="failed as told") as caught:
+            with pytest.raises(RequestError, match="failed as asked") as caught:
                 await engine.detokenize([256], special=True)
-            assert (caught.value.code, caught.value.param) == ("told", "tokens")
+            assert (caught.value.code, caught.value.param) == ("asked", "tokens")
         with pytest.raises(RequestError):
             await tokenize(engine, "no-answer")
 

@@ -436,7 +436,7 @@ async def test_a_request_that_kills_every_engine_is_replayed_once(scripted: Scri
 async def test_a_replay_may_be_refused(scripted: Scripted) -> None:
     async with scripted.open() as engine, engine.generate(ask("accept; wait | refuse EngineFault")) as generation:
         scripted.kill()
-        with pytest.raises(EngineFault, match="refused as told"):
+        with pytest.raises(EngineFault, match="refused as asked"):
             await generation.take()
 
 
