@@ -127,12 +127,12 @@ class LlamaContext:
         """
         rows = int(batch.c.n_tokens)
         self._use_threads(self._threads.choose(rows))
-        began = time.perf_counter()
+        began, cpu_began = time.perf_counter(), time.process_time()
         with capture_log(logging.WARNING) as lines:
             status = self._decode(batch) if abortable else self._decode_whole(batch)
         outcome = _OUTCOMES.get(status)
         if outcome is Outcome.DONE and not self._changed:
-            self._threads.observe(rows, time.perf_counter() - began)
+            self._threads.observe(rows, time.perf_counter() - began, time.process_time() - cpu_began)
         self._changed = False
         if outcome in (None, Outcome.DONE):
             for line in lines:
@@ -190,9 +190,12 @@ class LlamaContext:
     def probe(self, batch: Batch) -> None:
         """Decode a batch to prove that this machine can run the model. A machine that cannot may die here.
 
+        It may read the weights for the first time, so that its duration does not count in the choice of threads.
+
         Raises:
             LoadError: the batch could not be decoded.
         """
+        self._changed = True
         try:
             outcome = self.decode(batch)
         except EngineFault as fault:

@@ -2,7 +2,8 @@
 
 More threads are not always faster. They wait for each other many times in a step, so that one of them without a core
 delays all. The numbers are compared in trials: short windows of steps, by turns with the number in use and with the
-next lower or higher one. A trial comes at the start, later seldom, and soon after the time of a step has changed.
+next lower or higher one. A trial comes at the start, later seldom, and soon after the time of a step has changed. Where
+the processor time of the steps shows that no thread lacks a core, fewer threads are tried seldom from the start on.
 
 Threads wait for each other equally often in steps of all sizes. So a larger step never needs fewer threads than a
 smaller one, and has no trial with fewer: one step of a long prompt with half of the threads would delay its neighbours
@@ -30,7 +31,9 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 8, 512
 make no change. The first ones follow each other soon, because the program itself starts on the same cores then; so do
 those after the time of a step has changed."""
 _PAUSE = 64
-"""As `_SHORTEST_PAUSE`, after a number that is much slower."""
+"""As `_SHORTEST_PAUSE`, after a number that is much slower, and before fewer threads while none lacks a core."""
+_LACK = 0.3
+"""Cores. Threads that lack no more than this together, as an average over a window, have a core each."""
 _CHANGED = 1.5
 """Factor between two times of a step that are not the same."""
 _CLEAR, _MOST_WINDOWS = 1.15, 12
@@ -68,9 +71,9 @@ class StepThreads:
         """Return the number of threads for the next step."""
         return self._tuner(rows).threads
 
-    def observe(self, rows: int, seconds: float) -> None:
-        """Record the time of a step with the chosen number."""
-        self._tuner(rows).observe(rows, seconds)
+    def observe(self, rows: int, seconds: float, cpu_seconds: float) -> None:
+        """Record the time of a step with the chosen number, and the processor time of the process in it."""
+        self._tuner(rows).observe(rows, seconds, cpu_seconds)
 
     def _tuner(self, rows: int) -> "ThreadTuner":
         size = rows.bit_length()
@@ -91,6 +94,8 @@ class _Window:
 
     seconds: float = 0.0
     """Time of the steps."""
+    cpu_seconds: float = 0.0
+    """Processor time in them."""
     rows: int = 0
     """Rows of the steps."""
     steps: int = 0
@@ -106,9 +111,14 @@ class _Window:
         """Seconds a row."""
         return self.seconds / self.rows
 
-    def add(self, rows: int, seconds: float) -> None:
+    def lacks_cores(self, threads: int) -> bool:
+        """Return whether some of so many threads had no core at times. They spin while they wait for each other."""
+        return threads * self.seconds - self.cpu_seconds > _LACK * self.seconds
+
+    def add(self, rows: int, seconds: float, cpu_seconds: float) -> None:
         """Add a step."""
         self.seconds += seconds
+        self.cpu_seconds += cpu_seconds
         self.rows += rows
         self.steps += 1
 
@@ -119,17 +129,17 @@ class _Trial:
 
     level: int
     """Position of the other number in the ladder."""
-    used: _Window
-    """Steps with the number in use: one window at the beginning."""
+    used: _Window = field(default_factory=_Window)
+    """Steps with the number in use. That one of them was slow may be the reason for the trial: it does not count."""
     tried: _Window = field(default_factory=_Window)
-    """Steps with the other number."""
-    windows: int = 1
+    """Steps with the other number, which comes first."""
+    windows: int = 0
     """Full windows."""
 
     @property
     def tries(self) -> bool:
         """True if the next step runs with the other number."""
-        return self.windows % 2 == 1
+        return self.windows % 2 == 0
 
     @property
     def ratio(self) -> float:
@@ -138,12 +148,11 @@ class _Trial:
 
     @property
     def over(self) -> bool:
-        """True if the other number is much slower after two windows, or the times differ clearly after four or more."""
+        """True if the times differ much after two windows, or clearly after four or more."""
         if self.windows % 2:
             return False
-        if self.windows == 2:  # noqa: PLR2004
-            return self.ratio > _CHANGED
-        return self.windows == _MOST_WINDOWS or max(self.ratio, 1 / self.ratio) > _CLEAR
+        clear = _CHANGED if self.windows == 2 else _CLEAR  # noqa: PLR2004
+        return self.windows == _MOST_WINDOWS or max(self.ratio, 1 / self.ratio) > clear
 
     def add(self, window: _Window) -> None:
         """Add a full window of the number whose turn it is."""
@@ -171,10 +180,11 @@ class ThreadTuner:
         self._window = _Window()
         self._trial: _Trial | None = None
         self._trials = 0
+        self._improved = False
         self._cost: float | None = None
         self._unit = 0.0
         self._pause = first_pause
-        self._waited = 0.0
+        self._waited = _Window()
 
     @property
     def measured(self) -> int:
@@ -187,9 +197,9 @@ class ThreadTuner:
         trial = self._trial
         return self._numbers[trial.level if trial and trial.tries else self._level]
 
-    def observe(self, rows: int, seconds: float) -> None:
-        """Record the time of a step with `threads`."""
-        self._window.add(rows, seconds)
+    def observe(self, rows: int, seconds: float, cpu_seconds: float) -> None:
+        """Record the time of a step with `threads`, and the processor time of the process in it."""
+        self._window.add(rows, seconds, cpu_seconds)
         if not self._window.full or len(self._numbers) == 1:
             return
         window, self._window = self._window, _Window()
@@ -204,13 +214,18 @@ class ThreadTuner:
         """Begin a trial if it is time for one."""
         if self._cost is None:
             self._cost, self._unit = window.cost, window.seconds
-        self._waited += window.seconds
+        self._waited.add(window.rows, window.seconds, window.cpu_seconds)
         slower, faster = window.cost > self._cost * _CHANGED, window.cost * _CHANGED < self._cost
         if slower or faster:
             self._direction = -1 if slower else 1
             self._pause = min(self._pause, _SHORTEST_PAUSE)
-        if self._waited >= self._pause * self._unit and (level := self._neighbour()) is not None:
-            self._trial = _Trial(level, window)
+        if (level := self._neighbour()) is None:
+            return
+        lacks = (window if slower else self._waited).lacks_cores(self._numbers[self._level])
+        urgent = level > self._level or lacks or self._improved
+        pause = self._pause if urgent else max(self._pause, _PAUSE)
+        if self._waited.seconds >= pause * self._unit:
+            self._trial, self._pause = _Trial(level), pause
 
     def _neighbour(self) -> int | None:
         """Return the next level in the direction of the search, which turns at both ends; None if there is none."""
@@ -225,7 +240,7 @@ class ThreadTuner:
     def _decide(self, trial: _Trial) -> None:
         """Take the better number. The search goes on in the same direction after a change, and turns without one."""
         gain = 1.0 if self._direction < 0 else _GAIN
-        better = trial.ratio <= gain
+        self._improved = better = trial.ratio <= gain
         if better:
             self._level = trial.level
             self._pause = 0
@@ -236,5 +251,5 @@ class ThreadTuner:
         self._cost = (trial.tried if better else trial.used).cost
         self._unit = trial.tried.seconds
         self._trials += 1
-        self._waited = 0.0
+        self._waited = _Window()
         self._trial = None

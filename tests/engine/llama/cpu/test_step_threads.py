@@ -12,10 +12,11 @@ Machine = Callable[[int], float]
 
 
 class Run:
-    """Steps of one size on a machine that may change."""
+    """Steps of one size on a machine that may change. Its other processes leave so many cores free."""
 
-    def __init__(self, most: int, rows: int = 1) -> None:
+    def __init__(self, most: int, rows: int = 1, *, cores: float = 0) -> None:
         self.numbers = ladder(most)
+        self.cores = cores
         self.threads = StepThreads(single=self.numbers, several=self.numbers)
         self.rows = rows
         self.used: list[int] = []
@@ -26,7 +27,7 @@ class Run:
         while left > 0:
             number = self.threads.choose(self.rows)
             took = machine(number)
-            self.threads.observe(self.rows, took)
+            self.threads.observe(self.rows, took, took * min(number, self.cores))
             self.used.append(number)
             left -= took
             count += 1
@@ -76,18 +77,40 @@ def test_threads_that_wait_for_each_other_are_given_up_at_the_start(step: float,
 
 def test_a_start_beside_other_work_is_soon_made_up_for() -> None:
     run = Run(2)
-    run.steps(lambda threads: 0.019 if threads == 1 else 0.022, 1)
+    run.steps(lambda threads: 0.019 if threads == 1 else 0.022, 2)
     assert run.used[-1] == 1
     run.steps(lambda threads: 0.02 if threads == 1 else 0.018, 5)
     assert run.used[-1] == 2
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_tenth_is_seen_in_steps_that_scatter(seed: int) -> None:
+@pytest.mark.parametrize(("cores", "share"), [(0, 0.8), (2, 0.97)])
+def test_a_tenth_is_seen_in_steps_that_scatter(seed: int, cores: int, share: float) -> None:
     chance = random.Random(seed)
-    run = Run(2)
+    run = Run(2, cores=cores)
     run.steps(lambda threads: (0.02 if threads == 1 else 0.018) * chance.choice((0.9, 0.9, 0.9, 1.5)), 60)
-    assert run.used.count(2) > 0.85 * len(run.used)
+    assert run.used.count(2) > share * len(run.used)
+
+
+def test_threads_with_a_core_each_are_tried_with_fewer_seldom() -> None:
+    run = Run(2, cores=1.75)  # other threads of the program need cores, too
+    run.steps(scaling(0.02), 60)
+    assert run.used.index(1) >= 200, "the program has started"
+    assert run.used.count(1) < 20
+
+
+def test_fewer_threads_are_found_faster_where_each_has_a_core() -> None:
+    run = Run(8, cores=8)
+    run.steps(bandwidth(0.05, 2), 60)
+    assert run.used[-1] == 2
+
+
+def test_the_slow_step_that_is_the_reason_for_a_trial_does_not_count_in_it() -> None:
+    run = Run(2)
+    times = iter([0.4])
+    run.steps(lambda threads: next(times, 0.02 if threads == 1 else 0.018), 5)
+    assert run.used[-1] == 2
+    assert run.used.count(1) < 60
 
 
 def test_a_neighbour_comes_and_goes() -> None:
@@ -123,7 +146,7 @@ def test_noise_costs_little(seed: int) -> None:
     while left > 0:
         factor = noise()
         took = plain(run.threads.choose(1)) * factor
-        run.threads.observe(1, took)
+        run.threads.observe(1, took, 0.0)
         left -= took
         count += 1
         factors += factor
@@ -135,7 +158,7 @@ def test_sizes_are_measured_apart() -> None:
     threads = StepThreads(single=ladder(2), several=ladder(2))
     for _ in range(5000):
         for rows, machine in ((1, spinning(0.001)), (256, scaling(0.1))):
-            threads.observe(rows, machine(threads.choose(rows)))
+            threads.observe(rows, machine(threads.choose(rows)), 0.0)
     assert (threads.choose(1), threads.choose(256)) == (1, 2)
 
 
@@ -145,7 +168,7 @@ def test_larger_steps_are_not_tried_with_fewer_threads_than_smaller_ones_need() 
     for _ in range(2000):
         for rows, step in ((8, 0.1), (64, 0.5)):
             number = threads.choose(rows)
-            threads.observe(rows, scaling(step)(number))
+            threads.observe(rows, scaling(step)(number), 0.0)
             if rows == 64:
                 used.add(number)
     assert used == {2}
@@ -158,7 +181,7 @@ def test_larger_steps_follow_when_smaller_ones_need_fewer_threads() -> None:
         for _ in range(500):
             for rows, step in ((8, 0.01), (64, 0.05)):
                 number = threads.choose(rows)
-                threads.observe(rows, machine(step)(number))
+                threads.observe(rows, machine(step)(number), 0.0)
                 used.append(number)
     assert (threads.choose(8), threads.choose(64)) == (1, 1)
     assert used[-200:].count(1) == 200
@@ -169,4 +192,4 @@ def test_a_number_of_the_operator_is_fixed() -> None:
     for _ in range(1000):
         for rows, number in ((1, 2), (7, 3)):
             assert threads.choose(rows) == number
-            threads.observe(rows, 1.0)
+            threads.observe(rows, 1.0, 0.0)
