@@ -72,6 +72,8 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
 
     def __add__(self, other: "EngineMetrics") -> "EngineMetrics":
         """Return the sum of each value."""
+        if other is NO_METRICS:
+            return self
         sums = list(map(add, _values(self), _values(other)))
         if self.accepted_by_position and other.accepted_by_position:
             sums[_BY_POSITION] = _add(self.accepted_by_position, other.accepted_by_position)
@@ -82,6 +84,8 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
         return msgspec.structs.replace(self, **dict.fromkeys(gauges, 0))
 
 
+NO_METRICS = EngineMetrics()
+"""The metrics of what has done nothing."""
 _values = attrgetter(*EngineMetrics.__struct_fields__)
 _BY_POSITION = EngineMetrics.__struct_fields__.index("accepted_by_position")
 

@@ -95,6 +95,12 @@ class SequenceGroup:
         self.running.add(sequence)
         return sequence
 
+    def end_reasoning(self) -> None:
+        """End the reasoning of its choices where it has begun."""
+        for sequence in (*self.waiting, *self.running):
+            if sequence.reasoning is not None:
+                sequence.reasoning.end()
+
     def count_token(self) -> None:
         """Count a generated token."""
         self.generated += 1

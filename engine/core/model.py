@@ -60,6 +60,9 @@ class ModelTraits:
     pool: int | None = None
     """Number of cells that all slots share in a unified cache; None if each slot has cells of its own."""
 
+    on_host: bool = False
+    """True if the cores of the host compute all of a step."""
+
     def bridges(self, rows: int, cells: int) -> bool:
         """Return whether so many idle rows in slots with so many cells take less time than a weight pass."""
         return rows <= self.idle_rows and cells <= self.idle_cells

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import TypeAlias
 
 from engine.core.budget import PromptBudget
-from engine.core.drafts.speculation import Speculator
+from engine.core.drafts.speculation import DraftTokens, Speculator
 from engine.core.kv.compactor import Compactor
 from engine.core.kv.ledger import KVLedger
 from engine.core.sequence import Sequence
@@ -57,9 +57,22 @@ class Planner:
         for row in rows:
             if row.full:
                 self._ledger.shift(row)
-        drafts = self._speculator.draft(rows, running)
-        chunks = (Chunk(row, 1, sample=row.draws, draft=draft) for row, draft in zip(rows, drafts, strict=True))
-        return StepPlan(tuple(chunks), decode=True, adapters=rows[0].adapters)
+        return _decode_plan(rows, self._speculator.draft(rows, running))
+
+    def step_after(self, plan: StepPlan) -> StepPlan | None:
+        """Return the decode step after one that runs, if it is sure to have the same rows, one token further.
+
+        It has no draft tokens. None if the rows are no neighbours: what their gaps cost is counted for each step.
+        """
+        chunks = plan.chunks
+        if chunks[-1].seq_id - chunks[0].seq_id >= len(chunks):
+            return None
+        return StepPlan(tuple([chunk.one_further() for chunk in chunks]), decode=True, adapters=plan.adapters)
+
+    def with_drafts(self, plan: StepPlan, rows: list[Sequence]) -> StepPlan:
+        """Return a decode step of these rows with draft tokens, or itself if there are none. No other sequence runs."""
+        drafts = self._speculator.draft(rows, len(rows))
+        return _decode_plan(rows, drafts) if any(drafts) else plan
 
     def prompt_step(self, prompts: list[Sequence], *, hurried: bool, turns: int = 1) -> StepPlan:
         """Return a step that completes some prompts, or computes a part of one.
@@ -96,13 +109,20 @@ class Planner:
         """Record the duration of a step. A prompt step with scores is left out: its logits dominate its duration."""
         if plan.decode:
             self._budget.observe_decode(result.seconds)
-            drawn = sum(map(len, result.draws))
-            accepted = drawn - len(result.draws)
-            self._speculator.observe(plan.tokens, result.seconds, drawn=drawn, accepted=accepted)
+            if self._traits.max_draft:
+                drawn = sum(map(len, result.draws))
+                accepted = drawn - len(result.draws)
+                self._speculator.observe(plan.tokens, result.seconds, drawn=drawn, accepted=accepted)
         elif not result.scores:
             self._budget.observe(plan.tokens, result.seconds, depth=plan.depth)
             if self._ledger.disk:
                 self._ledger.disk.observe_prompt(plan.tokens, result.seconds)
+
+
+def _decode_plan(rows: list[Sequence], drafts: Iterable[DraftTokens]) -> StepPlan:
+    """Return the decode step of these rows."""
+    chunks = [Chunk(row, 1, sample=row.draws, draft=draft) for row, draft in zip(rows, drafts, strict=True)]
+    return StepPlan(tuple(chunks), decode=True, adapters=rows[0].adapters)
 
 
 def by_turns(prompts: list[Sequence]) -> list[Sequence]:

@@ -55,7 +55,7 @@ class RunningSequences:
     @property
     def can_admit(self) -> bool:
         """True if `admit` may start a sequence, apart from the limit of copied cells."""
-        return self._may_admit and (self._ledger.free > 0 or self._rival() is not None)
+        return len(self._queue) > 0 and self._may_admit and (self._ledger.free > 0 or self._rival() is not None)
 
     def ready(self) -> list[Sequence]:
         """Return the sequences that do not wait for another one to compute their prefix."""

@@ -47,7 +47,7 @@ class Scheduler:
         self._prompts: list[Sequence] = []
         self._reads: int | None = None
         self._outbox = Outbox()
-        self._lead = StepLead(self._planner, ledger)
+        self._lead = StepLead(self._planner, ledger, self._running)
         self.in_step: StepMembers[Sequence] = StepMembers()
 
     @property
@@ -91,11 +91,9 @@ class Scheduler:
         return None
 
     def end_reasoning(self, key: int) -> None:
-        """End the reasoning of a request's choices where it has begun. Ignores a request that has ended."""
-        group = self._groups.get(key)
-        for sequence in (*group.waiting, *group.running) if group else ():
-            if sequence.reasoning is not None:
-                sequence.reasoning.end()
+        """End the reasoning of a request: see `SequenceGroup.end_reasoning`. Ignores one that has ended."""
+        if group := self._groups.get(key):
+            group.end_reasoning()
 
     def fail_all(self, message: str) -> None:
         """End every request, because the current step could not be run."""
@@ -119,20 +117,19 @@ class Scheduler:
         return Work((*self.ledger.take_changes(), *outbox.changes), outbox.take_news(), plan)
 
     def follow_up(self, plan: StepPlan, result: StepResult) -> StepPlan | None:
-        """Return a decode step of the same rows, if no other sequence may be in it, and no token or limit ends one.
-
-        A text or a time may still end one, which `apply` finds out. Then its row is computed in vain.
-        """
-        same_rows = len(plan.chunks) == len(self._running) and not self._outbox  # where one that left has news
-        if not same_rows or not self._lead.is_possible(plan, result) or self._running.can_admit:
+        """Return a decode step of the same rows, if no other sequence may be in it, and no token or limit ends one."""
+        if result.outcome is not Outcome.DONE:
+            return None
+        prepared = self._lead.take_prepared(plan)
+        if prepared is None and (self._outbox or not self._lead.is_possible(plan)):  # one that left may have news
             return None
         self._planner.observe(plan, result)
-        return self._lead.follow(plan, result)
+        return self._lead.follow(plan, result, prepared)
 
     def apply(self, plan: StepPlan, result: StepResult) -> News:
         """Process the result of a step and return the news."""
-        appended, followed = self._lead.end(plan)
-        cancelled = self.in_step.ended if followed else self.in_step.end()
+        appended, following = self._lead.end(plan)
+        cancelled = self.in_step.ended if following else self.in_step.end()
         self._counters.count(plan, result)
         self._adapter_turns.observe(plan, result)
         if result.outcome is Outcome.NO_ROOM:
@@ -141,7 +138,7 @@ class Scheduler:
             return []
         self._outbox.count_wasted(cancelled, ((chunk.sequence, chunk.rows) for chunk in plan.chunks))
         if appended:
-            return self._accept_appended(plan, result, followed=followed)
+            return self._accept_appended(plan, result, following)
         self._planner.observe(plan, result)
         return self._advance(plan, result)
 
@@ -160,8 +157,7 @@ class Scheduler:
 
     def held(self) -> Iterator[HeldPrefix]:
         """Return the prefixes that can be reused: see `held_prefixes`."""
-        store = self.ledger.store
-        return held_prefixes(self.ledger.slots, [one.prefix for one in store if not one.partial][::-1])
+        return held_prefixes(self.ledger.slots, [one.prefix for one in self.ledger.store if not one.partial][::-1])
 
     def queue(self) -> Iterator[int]:
         """Return the keys of the waiting requests in order: see `Queue.order`."""
@@ -178,17 +174,21 @@ class Scheduler:
             self._make_room()
             return None
         self.in_step.begin({chunk.sequence for chunk in plan.chunks})
+        if not self._outbox:
+            self._lead.prepare(plan)
         return plan
 
-    def _accept_appended(self, plan: StepPlan, result: StepResult, *, followed: bool) -> News:
+    def _accept_appended(self, plan: StepPlan, result: StepResult, following: StepPlan | None) -> News:
         """Process appended tokens. If the next step runs already, it adds a cell to each sequence that ends here."""
         news: News = []
         for chunk, (draw,) in zip(plan.chunks, result.draws, strict=True):
             sequence = chunk.sequence
             if sequence in self._running:  # not cancelled since
                 self._accept(sequence, draw, news)
-                if followed and sequence not in self._running:
+                if following and sequence not in self._running:
                     self.ledger.trim(sequence, chunk.start)
+        if following and not self._outbox:
+            self._lead.prepare(following)
         return news
 
     def _advance(self, plan: StepPlan, result: StepResult) -> News:

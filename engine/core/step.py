@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from functools import cached_property
 from typing import Protocol, TypeAlias
 
 from engine.core.kv.cache import KVCache
@@ -55,6 +54,12 @@ class Chunk:
         self.seq_id = self.sequence.seq_id
         self.start = self.sequence.computed
 
+    def one_further(self) -> "Chunk":
+        """Return the chunk with the token that is drawn after this one, before it is known."""
+        chunk = Chunk(self.sequence, 1, self.sample)
+        chunk.start = self.start + self.count
+        return chunk
+
     @property
     def rows(self) -> int:
         """Number of tokens to compute."""
@@ -73,9 +78,9 @@ class Chunk:
         return self.sequence.tokens[self.start + 1 : min(self.start + self.count + 1, self.sequence.prompt)]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True, eq=False)
 class StepPlan:
-    """The plan of one step."""
+    """The plan of one step. It does not change."""
 
     chunks: tuple[Chunk, ...]
     """One a sequence, in ascending order of `seq_id`."""
@@ -83,16 +88,14 @@ class StepPlan:
     """True if it is a decode step: each chunk is the last known token of its sequence, with or without draft tokens."""
     adapters: AdapterSet = ()
     """The LoRA adapters of all its sequences."""
+    drafted: int = field(init=False)
+    """Number of draft tokens to compute."""
+    tokens: int = field(init=False)
+    """Number of tokens to compute, draft tokens included."""
 
-    @cached_property
-    def drafted(self) -> int:
-        """Number of draft tokens to compute."""
-        return sum([len(chunk.draft) for chunk in self.chunks])
-
-    @cached_property
-    def tokens(self) -> int:
-        """Number of tokens to compute, draft tokens included."""
-        return sum([chunk.count for chunk in self.chunks]) + self.drafted
+    def __post_init__(self) -> None:
+        self.drafted = sum([len(chunk.draft) for chunk in self.chunks])
+        self.tokens = sum([chunk.count for chunk in self.chunks]) + self.drafted
 
     def weight_passes(self, bridge: Callable[[int, int], bool] = lambda *_: False) -> Iterator["StepPlan"]:
         """Yield the plan in parts that need a weight pass each where each slot has cells of its own.

@@ -1,6 +1,5 @@
 """A C context: the KV cache, one decode at a time, and its abort."""
 
-import ctypes
 import logging
 import time
 from types import SimpleNamespace
@@ -18,12 +17,12 @@ from engine.llama.batch import Batch
 from engine.llama.cpu.properties import usable_cores
 from engine.llama.cpu.step_threads import StepThreads, ladder
 from engine.llama.hardware.rope import set_rope
-from engine.llama.log_bridge import ALL_LEVELS, capture_log, first_error
+from engine.llama.log_bridge import ALL_LEVELS, LogCapture, first_error
 from engine.llama.memory.buffers import read_buffers
 from engine.llama.model import LlamaModel
 from engine.request import AdapterSet
 from engine.sampling.chain import SamplerChain
-from engine.sampling.native_calls import short
+from engine.sampling.native_calls import short, short_address
 
 LogitRows: TypeAlias = NDArray[np.float32]
 
@@ -35,7 +34,7 @@ _DEVICE_THREADS = 4
 _BEYOND_TRAINING = "n_ctx_train"
 """Part of llama.cpp's warning of a context beyond the training. `choose_context` warns of one that the operator chose,
 and in a unified cache no sequence becomes so long."""
-_get_logits = short(llama_cpp.llama_get_logits)
+_get_logits = short_address(llama_cpp.llama_get_logits)
 _get_last_position = short(llama_cpp.llama_memory_seq_pos_max)
 
 
@@ -65,10 +64,11 @@ class LlamaContext:
         """
         self._threads = _step_threads(config, fully_offloaded=model.fully_offloaded)
         self._threads_used = 0
+        self._on_devices = bool(model.placement.devices)
         self._abort = AbortFlag()
         set_rope(params, config.rope)
         params.abort_callback, params.abort_callback_data = self._abort.callback, self._abort.data
-        with capture_log(ALL_LEVELS, hide_from=logging.WARNING) as lines:
+        with LogCapture(ALL_LEVELS, hide_from=logging.WARNING) as lines:
             handle = llama_cpp.llama_init_from_model(model.handle, params)
         for line in lines:
             if logging.WARNING <= line.level < hide_from and _BEYOND_TRAINING not in line.text:
@@ -126,15 +126,16 @@ class LlamaContext:
             EngineFault: llama.cpp failed; the cells can no longer be trusted.
         """
         rows = int(batch.c.n_tokens)
-        self._use_threads(self._threads.choose(rows))
+        tuner = self._threads.of(rows)
+        self._use_threads(tuner.threads)
         began, cpu_began = time.perf_counter(), time.process_time()
-        with capture_log(logging.WARNING) as lines:
+        with LogCapture(logging.WARNING) as lines:
             status = self._decode(batch) if abortable else self._decode_whole(batch)
         outcome = _OUTCOMES.get(status)
         if outcome is Outcome.DONE and not self._changed:
-            self._threads.observe(rows, time.perf_counter() - began, time.process_time() - cpu_began)
+            tuner.observe(rows, time.perf_counter() - began, time.process_time() - cpu_began)
         self._changed = False
-        if outcome in (None, Outcome.DONE):
+        if lines and outcome in (None, Outcome.DONE):
             for line in lines:
                 logger.warning("llama_decode: %s", line.text)
         if outcome is None:
@@ -148,7 +149,8 @@ class LlamaContext:
 
     def _decode(self, batch: Batch) -> int:
         status = int(llama_cpp.llama_decode(self.handle, batch.c))
-        llama_cpp.llama_synchronize(self.handle)  # a GPU may still compute
+        if self._on_devices:
+            llama_cpp.llama_synchronize(self.handle)  # they may still compute
         return status
 
     def _decode_whole(self, batch: Batch) -> int:
@@ -166,10 +168,9 @@ class LlamaContext:
         Raises:
             EngineFault: there are none.
         """
-        pointer = _get_logits(self.handle)
-        if not pointer:
+        address = _get_logits(self.handle)
+        if not address:
             raise EngineFault("llama.cpp gave no logits", code="decode_failed")
-        address = ctypes.cast(pointer, ctypes.c_void_p).value
         if self._logits_at != (address, outputs):  # llama.cpp seldom moves them
             array = {"data": (address, False), "shape": (outputs, self._vocabulary), "typestr": "=f4", "version": 3}
             self._logits = np.asarray(SimpleNamespace(__array_interface__=array))

@@ -4,9 +4,8 @@ import logging
 import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from itertools import groupby
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -30,8 +29,7 @@ _MASK_THREADS = 4
 _NO_TOKEN = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
+class Outputs(NamedTuple):
     """Outputs of some rows of a step."""
 
     logits: Logits
@@ -41,11 +39,11 @@ class Outputs:
     ids: Ids | None
     """(rows, tokens): the tokens of the logits, ascending. None for all tokens."""
 
-    def single(self) -> list[Self]:
+    def single(self) -> list["Outputs"]:
         """Return the outputs of each row."""
         ids = self.ids
         return [
-            type(self)(self.logits[row : row + 1], [best], None if ids is None else ids[row : row + 1])
+            Outputs(self.logits[row : row + 1], [best], None if ids is None else ids[row : row + 1])
             for row, best in enumerate(self.best)
         ]
 

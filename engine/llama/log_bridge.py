@@ -3,8 +3,6 @@
 import ctypes
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import llama_cpp
@@ -67,20 +65,26 @@ def route_log() -> None:
     llama_cpp.llama_log_set(_receive, ctypes.c_void_p(0))
 
 
-@contextmanager
-def capture_log(level: int, *, hide_from: int | None = None) -> Iterator[list[LogLine]]:
-    """Collect this thread's lines of `level` and above in the yielded list.
+class LogCapture:
+    """Collects this thread's lines of `level` and above in the list that it yields.
 
     Those of `hide_from` and above are kept out of the log; without it, all of them.
     """
-    lines: list[LogLine] = []
-    _line.captured, _line.capture_from = lines, level
-    _line.hide_from = level if hide_from is None else hide_from
-    try:
-        yield lines
-    finally:
-        _line.end()
-        _line.captured, _line.capture_from = None, logging.ERROR
+
+    def __init__(self, level: int, *, hide_from: int | None = None) -> None:
+        self._level = level
+        self._hide_from = level if hide_from is None else hide_from
+
+    def __enter__(self) -> list[LogLine]:
+        line, lines = _line, list[LogLine]()
+        line.captured, line.capture_from, line.hide_from = lines, self._level, self._hide_from
+        return lines
+
+    def __exit__(self, *_: object) -> None:
+        line = _line
+        if line.text:
+            line.end()
+        line.captured, line.capture_from = None, logging.ERROR
 
 
 def first_error(lines: list[LogLine]) -> str:

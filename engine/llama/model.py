@@ -178,6 +178,7 @@ class LlamaModel(Model):
             prefill_tile=self.attention.tile,
             largest_step=largest_step(self.attention, config.slots, aborts=self.aborts),
             pool=self.memory.cells if config.kv_unified else None,
+            on_host=not self.placement.offloads,
         )
 
     @property

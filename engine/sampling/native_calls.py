@@ -32,6 +32,15 @@ def short(function: Callable[P, T]) -> Callable[P, T]:
     Otherwise `ctypes` releases the lock for each call. Another thread that waits for it takes it then, and may keep it
     for `sys.getswitchinterval()`, so that a step would wait for other threads at each call.
     """
+    return cast("Callable[P, T]", _held(function, cast("Any", function).restype))
+
+
+def short_address(function: Callable[P, object]) -> Callable[P, int | None]:
+    """Return `short` of a function that returns a pointer, as one that returns its address; None for a null pointer."""
+    return cast("Callable[P, int | None]", _held(function, ctypes.c_void_p))
+
+
+def _held(function: Callable[..., object], restype: object) -> object:
     released = cast("Any", function)
-    held = ctypes.PYFUNCTYPE(released.restype, *released.argtypes)
-    return cast("Callable[P, T]", held(ctypes.cast(released, ctypes.c_void_p).value or 0))
+    prototype = ctypes.PYFUNCTYPE(cast("Any", restype), *released.argtypes)
+    return prototype(ctypes.cast(released, ctypes.c_void_p).value or 0)

@@ -95,7 +95,7 @@ class Intake:
     def run(self, effort: Effort) -> None:
         """Work on the pieces of one kind of effort until `stop`. For one thread of each kind."""
         while arrival := self._backlog.take(effort):
-            with self._progress.working():
+            with self._progress:
                 following = next(arrival.slices, None)
             if following is not None:
                 self._backlog.put_back(arrival, following)

@@ -30,7 +30,8 @@ class StepLoop:
     The lock guards the lanes' schedulers. It is never held during a step, so a cancel or a query never waits for one.
 
     Where the next step is known as soon as the tokens of the last one are drawn, it starts at once, and another thread
-    applies the result of the last one meanwhile: texts, stop strings, counters and news.
+    applies the result of the last one meanwhile: texts, stop strings, counters and news. If the step needs all cores,
+    these come before it.
     """
 
     def __init__(
@@ -150,7 +151,7 @@ class StepLoop:
         """
         with self._background:
             while self._following or self._wait():
-                with self._progress.working():
+                with self._progress:
                     self._step()
 
     def write_rest(self, files: FileService, seconds: float) -> None:
@@ -212,6 +213,7 @@ class StepLoop:
         self._background.wait()
         if following := self._follow_up(lane, plan, result):
             self._following = lane, following
+        if following and not lane.needs_all_cores(following):
             self._background.begin(partial(self._apply, lane, plan, result))
         else:
             self._apply(lane, plan, result)
@@ -224,9 +226,11 @@ class StepLoop:
         It needs no `arm`: an abort comes with the end of the loop, or of all members of a step that no other follows.
         """
         with self._lock:
-            others = (other.scheduler.busy for other in self._lanes if other is not lane)
-            if self._stopped or self._jobs or any(others):
+            if self._stopped or self._jobs:
                 return None
+            for other in self._lanes:
+                if other is not lane and other.scheduler.busy:
+                    return None
             return lane.scheduler.follow_up(plan, result)
 
     def _apply(self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT, result: ResultT) -> None:

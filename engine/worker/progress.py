@@ -2,8 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 PATIENCE = 30.0
 """Seconds for one step or one piece of work. Half of the time after which the supervisor ends the process."""
@@ -12,7 +11,7 @@ _REPORT = 1.0
 
 
 class Progress:
-    """Times the current work of each thread. Thread-safe."""
+    """Times the current work of each thread, which is what it does inside the context. Thread-safe."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """Start without work. `clock` returns seconds."""
@@ -21,24 +20,18 @@ class Progress:
         self._reported = clock()
         self._lock = threading.Lock()
 
-    @contextmanager
-    def working(self) -> Iterator[None]:
-        """Time the work of this thread inside the context."""
-        thread = threading.get_ident()
-        with self._lock:
-            self._began[thread] = self._clock()
-        try:
-            yield
-        finally:
-            with self._lock:
-                del self._began[thread]
+    def __enter__(self) -> None:
+        self._began[threading.get_ident()] = self._clock()
+
+    def __exit__(self, *_: object) -> None:
+        del self._began[threading.get_ident()]
 
     def should_report(self) -> bool:
         """Return True once a second, unless a thread has worked on a step or piece for longer than `PATIENCE`."""
         with self._lock:
             now = self._clock()
             due = now - self._reported >= _REPORT
-            stuck = any(now - began > PATIENCE for began in self._began.values())
+            stuck = any(now - began > PATIENCE for began in list(self._began.values()))
             if due and not stuck:
                 self._reported = now
             return due and not stuck

@@ -23,7 +23,7 @@ from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.step import Outcome
 from engine.core.turns import Demand, Turn
 from engine.events import Embedded, Failed, Released
-from engine.info import EngineMetrics, HeldPrefix, SlotInfo
+from engine.info import NO_METRICS, EngineMetrics, HeldPrefix, SlotInfo
 
 
 class EmbeddingScheduler:
@@ -136,6 +136,8 @@ class EmbeddingScheduler:
 
     def metrics(self) -> EngineMetrics:
         """Return the current state and the counters."""
+        if not (self._counters.steps or self._open):
+            return NO_METRICS
         return EngineMetrics(**vars(self._counters), embedding_waiting=self._open)
 
     def inspect(self) -> tuple[SlotInfo, ...]:

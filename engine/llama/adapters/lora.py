@@ -10,7 +10,7 @@ from typing import Any
 import llama_cpp
 
 from engine.errors import LoadError
-from engine.llama.log_bridge import capture_log, first_error
+from engine.llama.log_bridge import LogCapture, first_error
 from engine.request import AdapterSet
 
 
@@ -53,7 +53,7 @@ class LoraAdapters:
 
 
 def _load(model: int, path: str) -> Any:  # noqa: ANN401 (a pointer of the bindings)
-    with capture_log(logging.WARNING) as lines:  # of repacked weights, llama.cpp warns for each tensor
+    with LogCapture(logging.WARNING) as lines:  # of repacked weights, llama.cpp warns for each tensor
         handle = llama_cpp.llama_adapter_lora_init(model, os.fsencode(path))
     if not handle:
         reason = first_error(lines).removeprefix("failed to apply lora adapter: ")

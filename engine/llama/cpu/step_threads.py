@@ -67,15 +67,8 @@ class StepThreads:
         self._several = several
         self._tuners: dict[int, ThreadTuner] = {}
 
-    def choose(self, rows: int) -> int:
-        """Return the number of threads for the next step."""
-        return self._tuner(rows).threads
-
-    def observe(self, rows: int, seconds: float, cpu_seconds: float) -> None:
-        """Record the time of a step with the chosen number, and the processor time of the process in it."""
-        self._tuner(rows).observe(rows, seconds, cpu_seconds)
-
-    def _tuner(self, rows: int) -> "ThreadTuner":
+    def of(self, rows: int) -> "ThreadTuner":
+        """Return the choice for steps of about so many rows."""
         size = rows.bit_length()
         if size not in self._tuners:
             numbers = self._single if rows == 1 else self._several
@@ -199,8 +192,10 @@ class ThreadTuner:
 
     def observe(self, rows: int, seconds: float, cpu_seconds: float) -> None:
         """Record the time of a step with `threads`, and the processor time of the process in it."""
+        if len(self._numbers) == 1:
+            return
         self._window.add(rows, seconds, cpu_seconds)
-        if not self._window.full or len(self._numbers) == 1:
+        if not self._window.full:
             return
         window, self._window = self._window, _Window()
         if self._trial is None:

@@ -13,7 +13,7 @@ from engine.errors import LoadError
 from engine.llama import metadata
 from engine.llama.hardware.params import ModelParams
 from engine.llama.hardware.plan import LoadPlan
-from engine.llama.log_bridge import capture_log, first_error
+from engine.llama.log_bridge import LogCapture, first_error
 from engine.regular_files import require_regular
 
 _MAGIC = b"GGUF"
@@ -67,7 +67,7 @@ def load_file(path: str, params: ModelParams, progress: Callable[[float], None])
         return not failures
 
     params.c.progress_callback = report
-    with capture_log(logging.DEBUG, hide_from=logging.ERROR) as lines:
+    with LogCapture(logging.DEBUG, hide_from=logging.ERROR) as lines:
         handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), params.c)
     if failures:
         if handle:

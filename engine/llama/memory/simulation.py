@@ -11,7 +11,7 @@ import llama_cpp
 
 from engine.errors import LoadError
 from engine.llama.backend_sampling.samplers import TopKSamplers
-from engine.llama.log_bridge import ALL_LEVELS, capture_log, first_error
+from engine.llama.log_bridge import ALL_LEVELS, LogCapture, first_error
 from engine.llama.memory.buffers import Buffers, read_buffers
 
 
@@ -61,7 +61,7 @@ class Simulation:
         own.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
         own.progress_callback = llama_cpp.llama_progress_callback()
         own.kv_overrides = overrides
-        with capture_log(ALL_LEVELS) as lines:
+        with LogCapture(ALL_LEVELS) as lines:
             handle = llama_cpp.llama_model_load_from_file(os.fsencode(path), own)
         if not handle:
             raise LoadError(f"{path} cannot be simulated: {first_error(lines)}")
@@ -97,7 +97,7 @@ class Simulation:
             return self._simulate(own)
 
     def _simulate(self, params: llama_cpp.llama_context_params) -> SimulatedContext:
-        with capture_log(ALL_LEVELS) as lines:
+        with LogCapture(ALL_LEVELS) as lines:
             context = llama_cpp.llama_init_from_model(self._handle, params)
         if not context:
             raise LoadError(f"llama.cpp refuses the context: {first_error(lines)}")

@@ -65,6 +65,10 @@ class EmbeddingLane(Lane[EmbeddingRequest, EmbeddingJob, EmbeddingPlan, Embeddin
         return self._embedder.run(plan)
 
     @override
+    def needs_all_cores(self, plan: EmbeddingPlan) -> bool:
+        return False
+
+    @override
     def abort(self) -> None:
         self._aborted = True
         if self._embedder is not None:

@@ -43,6 +43,9 @@ class Lane(Protocol[RequestT_contra, JobT, PlanT, ResultT]):
             Exception: The state of the model is undefined, and the process must end.
         """
 
+    def needs_all_cores(self, plan: PlanT) -> bool:
+        """Return whether a step takes longer by all that another thread does beside it."""
+
     def abort(self) -> None:
         """Abort the running step, or the next one unless `arm` is called first. For any thread, under the lock."""
 

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from engine.core.planner import Planner
+from engine.core.sequence import Sequence
 from engine.core.step import DrawFailure, Outcome, StepPlan, StepResult
 from engine.events import Finished, FinishReason, Released, Text
 from engine.request import Sampling
@@ -144,6 +146,55 @@ def test_a_change_is_seen_before_the_step_after_the_running_one(happens: Callabl
     driver = decoding("one", "two", driver=Driver(FakeModel(slots=3), ahead=True))
     driver.step(lambda: happens(driver))
     assert driver.following is None
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        pytest.param(lambda driver: driver.add("new"), id="a request comes"),
+        pytest.param(lambda driver: driver.cancel(1), id="a request is cancelled"),
+        pytest.param(lambda driver: driver.ledger.erase(driver.ledger.slots[2]), id="cells change"),
+    ],
+)
+def test_a_change_after_the_next_step_is_prepared_is_seen(happens: Callable[[Driver], object]) -> None:
+    driver = decoding("one", "two", driver=Driver(FakeModel(slots=3), ahead=True))
+
+    def prepare_and_change() -> None:
+        driver.apply()
+        happens(driver)
+
+    driver.step()
+    driver.step(prepare_and_change)
+    assert driver.following is None
+    driver.drain()
+
+
+def test_neighbouring_rows_are_planned_while_the_step_before_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = decoding("one", "two", speculative=False)
+    late: list[int] = []
+    plan = Planner.decode_step
+
+    def count(planner: Planner, rows: list[Sequence], *, running: int) -> StepPlan:
+        late.append(len(rows))
+        return plan(planner, rows, running=running)
+
+    monkeypatch.setattr(Planner, "decode_step", count)
+    computed = len(driver.plans)
+    while not driver.has_finished(1):
+        driver.step()
+    assert len(driver.plans) - computed > LONG // 2
+    assert len(late) <= 2, "the first step, and the one after a sequence has ended"
+
+
+def test_rows_with_a_gap_go_on_at_once() -> None:
+    driver = Driver(FakeModel(slots=3), ahead=True)
+    for prompt, slot in (("one", 0), ("two", 2)):
+        driver.add(prompt, slot=slot, max_tokens=LONG, stream=True)
+    while driver.following is None:
+        driver.step()
+    assert [seq_id for seq_id, _, _ in rows(driver.following)] == [0, 2]
+    driver.step()
+    assert driver.following is not None
 
 
 def test_a_prompt_has_its_turns_beside_rows_whose_next_step_is_known() -> None:

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from engine.llama.log_bridge import LogLine, _receive, capture_log, first_error
+from engine.llama.log_bridge import LogCapture, LogLine, _receive, first_error
 
 DEBUG, INFO, WARN, ERROR, CONTINUED = 1, 2, 3, 4, 5
 
@@ -51,7 +51,7 @@ def test_threads_do_not_mix_their_lines(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_captured_lines_are_kept_out_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    with capture_log(logging.ERROR) as errors:
+    with LogCapture(logging.ERROR) as errors:
         _receive(WARN, b"heard\n", None)
         _receive(ERROR, b"load: error loading model: kept\n", None)
         _receive(ERROR, b"open", None)

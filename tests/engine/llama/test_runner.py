@@ -301,10 +301,10 @@ def test_where_devices_compute_all_layers_most_threads_draw(
         monkeypatch.setattr(module, "usable_cores", lambda: cores)
     asked = EngineConfig(model="any")
     assert runners._draw_threads(model) == 1
-    assert context._step_threads(asked, fully_offloaded=False).choose(1) == cores
+    assert context._step_threads(asked, fully_offloaded=False).of(1).threads == cores
     monkeypatch.setattr(model, "fully_offloaded", True)
     assert runners._draw_threads(model) == draws
-    assert context._step_threads(asked, fully_offloaded=True).choose(1) == steps
+    assert context._step_threads(asked, fully_offloaded=True).of(1).threads == steps
 
 
 def test_measured_copies_decide_over_moves_and_copies(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from threading import Lock
 
@@ -107,6 +107,9 @@ class ErrandLane:
     def run(self, plan: list[int]) -> list[int]:
         self.on_pass()
         return [] if self.aborted else plan
+
+    def needs_all_cores(self, _plan: object) -> bool:
+        return False
 
     def abort(self) -> None:
         self.aborted = True
@@ -216,6 +219,27 @@ def test_bulk_passes_of_all_lanes_take_turns() -> None:
     engine.step(12)
     assert engine.passes == engine.passes[:3] * 4
     assert sorted(engine.passes[:3]) == ["E", "P", "X"]
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+def test_a_result_is_applied_before_a_step_that_needs_all_cores(
+    monkeypatch: pytest.MonkeyPatch, *, on_host: bool
+) -> None:
+    engine = Engine()
+    engine.model.traits = replace(engine.model.traits, on_host=on_host)
+    begun: list[Callable[[], None]] = []
+
+    def begin(work: Callable[[], None]) -> None:
+        begun.append(work)
+        work()
+
+    monkeypatch.setattr(engine.loop._background, "begin", begin)
+    engine.decode()
+    engine.step(5)
+    assert (not begun) is on_host
+    engine.generate(max_tokens=100)
+    engine.drain()
+    assert begun, "steps of two rows"
 
 
 def test_at_most_one_bulk_pass_runs_between_two_decode_passes() -> None:

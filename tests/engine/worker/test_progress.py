@@ -29,7 +29,7 @@ def test_a_thread_that_takes_too_long_hides_the_progress_of_others() -> None:
     progress = Progress(clock)
 
     def hang() -> None:
-        with progress.working():
+        with progress:
             begun.set()
             assert go_on.wait(GUARD)
 
@@ -39,7 +39,7 @@ def test_a_thread_that_takes_too_long_hides_the_progress_of_others() -> None:
     clock.now = PATIENCE
     assert progress.should_report()
     clock.now = PATIENCE + 1
-    with progress.working():
+    with progress:
         assert not progress.should_report()
     go_on.set()
     thread.join(GUARD)
@@ -49,7 +49,7 @@ def test_a_thread_that_takes_too_long_hides_the_progress_of_others() -> None:
 def test_work_that_failed_has_ended() -> None:
     clock = Clock()
     progress = Progress(clock)
-    with pytest.raises(RuntimeError), progress.working():
+    with pytest.raises(RuntimeError), progress:
         raise RuntimeError
     clock.now = PATIENCE + 1
     assert progress.should_report()

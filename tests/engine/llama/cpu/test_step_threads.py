@@ -25,9 +25,9 @@ class Run:
         """Run steps for some time. Return their number, relative to a constant number of threads that is best."""
         left, count = seconds, 0
         while left > 0:
-            number = self.threads.choose(self.rows)
+            number = self.threads.of(self.rows).threads
             took = machine(number)
-            self.threads.observe(self.rows, took, took * min(number, self.cores))
+            self.threads.of(self.rows).observe(self.rows, took, took * min(number, self.cores))
             self.used.append(number)
             left -= took
             count += 1
@@ -63,7 +63,7 @@ def test_a_quiet_machine_keeps_all_threads_and_loses_less_than_3_percent(step: f
     run = Run(cores, rows)
     run.steps(scaling(step), 20)
     assert run.steps(scaling(step), 60) > 0.97
-    assert run.threads.choose(rows) == cores
+    assert run.threads.of(rows).threads == cores
 
 
 @pytest.mark.parametrize("step", [0.004, 0.03, 0.3])
@@ -130,7 +130,7 @@ def test_the_fastest_number_is_found_among_many(limit: int) -> None:
     machine = bandwidth(0.05, limit)
     run.steps(machine, 30)
     assert run.steps(machine, 300) > 0.9
-    assert run.threads.choose(1) == limit
+    assert run.threads.of(1).threads == limit
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -145,8 +145,8 @@ def test_noise_costs_little(seed: int) -> None:
     left, count, factors = 40.0, 0, 0.0
     while left > 0:
         factor = noise()
-        took = plain(run.threads.choose(1)) * factor
-        run.threads.observe(1, took, 0.0)
+        took = plain(run.threads.of(1).threads) * factor
+        run.threads.of(1).observe(1, took, 0.0)
         left -= took
         count += 1
         factors += factor
@@ -158,8 +158,9 @@ def test_sizes_are_measured_apart() -> None:
     threads = StepThreads(single=ladder(2), several=ladder(2))
     for _ in range(5000):
         for rows, machine in ((1, spinning(0.001)), (256, scaling(0.1))):
-            threads.observe(rows, machine(threads.choose(rows)), 0.0)
-    assert (threads.choose(1), threads.choose(256)) == (1, 2)
+            tuner = threads.of(rows)
+            tuner.observe(rows, machine(tuner.threads), 0.0)
+    assert (threads.of(1).threads, threads.of(256).threads) == (1, 2)
 
 
 def test_larger_steps_are_not_tried_with_fewer_threads_than_smaller_ones_need() -> None:
@@ -167,8 +168,8 @@ def test_larger_steps_are_not_tried_with_fewer_threads_than_smaller_ones_need() 
     used = set()
     for _ in range(2000):
         for rows, step in ((8, 0.1), (64, 0.5)):
-            number = threads.choose(rows)
-            threads.observe(rows, scaling(step)(number), 0.0)
+            number = threads.of(rows).threads
+            threads.of(rows).observe(rows, scaling(step)(number), 0.0)
             if rows == 64:
                 used.add(number)
     assert used == {2}
@@ -180,10 +181,10 @@ def test_larger_steps_follow_when_smaller_ones_need_fewer_threads() -> None:
     for machine in (scaling, spinning):
         for _ in range(500):
             for rows, step in ((8, 0.01), (64, 0.05)):
-                number = threads.choose(rows)
-                threads.observe(rows, machine(step)(number), 0.0)
+                number = threads.of(rows).threads
+                threads.of(rows).observe(rows, machine(step)(number), 0.0)
                 used.append(number)
-    assert (threads.choose(8), threads.choose(64)) == (1, 1)
+    assert (threads.of(8).threads, threads.of(64).threads) == (1, 1)
     assert used[-200:].count(1) == 200
 
 
@@ -191,5 +192,5 @@ def test_a_number_of_the_operator_is_fixed() -> None:
     threads = StepThreads(single=(2,), several=(3,))
     for _ in range(1000):
         for rows, number in ((1, 2), (7, 3)):
-            assert threads.choose(rows) == number
-            threads.observe(rows, 1.0, 0.0)
+            assert threads.of(rows).threads == number
+            threads.of(rows).observe(rows, 1.0, 0.0)

@@ -17,7 +17,7 @@ from engine.llama import metadata
 from engine.llama.attention import AUTO, FLASH, NO_FLASH, Attention
 from engine.llama.backend_sampling.samplers import TopKSamplers
 from engine.llama.devices import all_devices
-from engine.llama.log_bridge import capture_log
+from engine.llama.log_bridge import LogCapture
 from engine.llama.memory.buffers import HOST
 from engine.llama.memory.contexts import Contexts, Room, simulator
 from engine.llama.memory.parameters import all_cells, context_params
@@ -57,7 +57,7 @@ def simulation(model: LlamaModel, family: str) -> Iterator[Simulation]:
 
 def allocated(model: LlamaModel, params: llama_cpp.llama_context_params) -> Counter[str]:
     """Return the bytes of the buffers of a real context, by kind."""
-    with capture_log(logging.DEBUG) as lines:
+    with LogCapture(logging.DEBUG) as lines:
         context = llama_cpp.llama_init_from_model(model.handle, params)
     llama_cpp.llama_free(context)
     found: Counter[str] = Counter()

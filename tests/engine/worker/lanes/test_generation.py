@@ -1,15 +1,18 @@
 """The lane of the generation requests, with the fake runner."""
 
+from dataclasses import replace
+
 import pytest
 
 from engine.config import EngineConfig
+from engine.core.step import Chunk, StepPlan
 from engine.request import GenerationRequest, Sampling
 from engine.testing.fake_embedder import FakeEmbedder
 from engine.testing.fake_model import FakeModel
 from engine.testing.fake_runner import FakeRunner
 from engine.worker.lanes.generation import GenerationLane
 from engine.worker.loaded import LoadedModel
-from tests.engine.driver import at_once
+from tests.engine.driver import at_once, running
 
 
 def lane(speculation: bool | None) -> GenerationLane:
@@ -31,3 +34,12 @@ def test_the_mode_of_speculation_applies_to_requests_that_do_not_choose(
     expected = speculation if asked is None else asked
     assert sequence.request.speculative is expected
     assert (sequence.drafter is not None) is (seed is None if expected is None else expected)
+
+
+@pytest.mark.parametrize("on_host", [True, False])
+@pytest.mark.parametrize("rows", [1, 2])
+def test_a_step_of_one_row_needs_all_cores_of_a_host_that_computes(rows: int, *, on_host: bool) -> None:
+    made = lane(speculation=False)
+    made._model.traits = replace(made._model.traits, on_host=on_host)
+    chunks = tuple(Chunk(running(seq_id, [1, 2]), 1, sample=True) for seq_id in range(rows))
+    assert made.needs_all_cores(StepPlan(chunks, decode=True)) is (on_host and rows == 1)
