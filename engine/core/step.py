@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from engine.core.kv.cache import KVCache
 from engine.core.kv.cell_changes import CellChange
@@ -150,8 +150,7 @@ class DrawFailure:
 Draw: TypeAlias = Token | DrawFailure
 
 
-@dataclass(frozen=True, slots=True)
-class StepResult:
+class StepResult(NamedTuple):
     """The result of a plan."""
 
     outcome: Outcome

@@ -124,7 +124,7 @@ class LlamaRunner(Runner):
             seconds += result.seconds
             if result.outcome is Outcome.ABORTED:
                 self._undo(plan)
-                return replace(result, seconds=seconds)
+                return result._replace(seconds=seconds)
             if result.outcome is Outcome.NO_ROOM and not results:
                 return result
             if result.outcome is Outcome.NO_ROOM:  # parts before it have drawn, which cannot be undone

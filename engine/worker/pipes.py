@@ -38,6 +38,7 @@ class MessageWriter:
     """
 
     def __init__(self, fd: int) -> None:
+        os.set_blocking(fd, False)
         self._fd = fd
         self._messages: deque[FromEngine] = deque()
         self._answers: deque[FromEngine] = deque()
@@ -91,16 +92,19 @@ class MessageWriter:
     def _pass_on(self, message: FromEngine) -> bool:
         """Write a message without a wait. Returns False if the pipe has no room for it or is closed, or if it is long.
 
-        A pipe that is ready has room for `PIPE_BUF` bytes.
+        Up to `PIPE_BUF` bytes are written as a whole or not at all.
         """
-        with suppress(BrokenPipeError, FrameTooLongError):
+        try:
             frame = encode(message)
-            return len(frame) <= select.PIPE_BUF and bool(self._pipe.poll(0)) and bool(os.write(self._fd, frame))
-        return False
+            return len(frame) <= select.PIPE_BUF and os.write(self._fd, frame) > 0
+        except (BlockingIOError, BrokenPipeError, FrameTooLongError):
+            return False
 
     def _write(self, frame: memoryview) -> None:
         while frame:
-            frame = frame[os.write(self._fd, frame) :]
+            self._pipe.poll()
+            with suppress(BlockingIOError):  # it has room, but not for a whole part
+                frame = frame[os.write(self._fd, frame) :]
 
     def _next(self) -> FromEngine | None:
         """Wait for the next message and remove it; None at the end."""

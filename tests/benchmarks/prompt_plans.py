@@ -11,7 +11,7 @@ import random
 import statistics
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count, pairwise, takewhile
 from typing import Any
 
@@ -78,7 +78,7 @@ class TimedRunner(FakeRunner):
     def run(self, plan: StepPlan) -> StepResult:
         seconds = duration(plan)
         self.clock += seconds
-        return replace(super().run(plan), seconds=seconds)
+        return super().run(plan)._replace(seconds=seconds)
 
 
 @dataclass

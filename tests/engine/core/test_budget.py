@@ -1,7 +1,5 @@
 """The prefill budget: the number of prompt tokens in one pass."""
 
-from dataclasses import replace
-
 import pytest
 
 from engine.core.budget import LARGEST, UNHURRIED, PromptBudget
@@ -114,7 +112,7 @@ class Attending(FakeRunner):
     """A runner that takes a millisecond per token, and one more for each thousand tokens before it."""
 
     def run(self, plan: StepPlan) -> StepResult:
-        return replace(super().run(plan), seconds=0.001 * plan.tokens * (1 + plan.depth / 1000))
+        return super().run(plan)._replace(seconds=0.001 * plan.tokens * (1 + plan.depth / 1000))
 
 
 def test_a_long_prompt_keeps_to_the_target_down_to_its_end() -> None:

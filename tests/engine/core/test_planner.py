@@ -1,6 +1,5 @@
 """The sizes of the chunks of a prompt step."""
 
-from dataclasses import replace
 from itertools import groupby
 
 import pytest
@@ -180,7 +179,7 @@ class Weightless(FakeRunner):
         self.decode = decode
 
     def run(self, plan: StepPlan) -> StepResult:
-        return replace(super().run(plan), seconds=0.001 * plan.tokens + (self.decode if plan.decode else 0.0))
+        return super().run(plan)._replace(seconds=0.001 * plan.tokens + (self.decode if plan.decode else 0.0))
 
 
 @pytest.mark.parametrize(("decode", "prompts_of_step"), [(0.0, 1), (0.1, 4)])
@@ -221,7 +220,7 @@ class Instant(FakeRunner):
     """A runner that takes hardly any time."""
 
     def run(self, plan: StepPlan) -> StepResult:
-        return replace(super().run(plan), seconds=1e-6)
+        return super().run(plan)._replace(seconds=1e-6)
 
 
 @pytest.mark.parametrize("length", [19, 20, 65, 79, 2500])

@@ -127,11 +127,9 @@ def test_the_state_of_the_slots_does_not_wait_for_other_answers(pipe: Pipe) -> N
 
 
 def test_the_news_of_a_step_wait_for_no_reader(pipe: Pipe) -> None:
-    os.set_blocking(pipe.writing, False)
     with contextlib.suppress(BlockingIOError):
         while os.write(pipe.writing, bytes(select.PIPE_BUF)):
             pass
-    os.set_blocking(pipe.writing, True)
     pipe.writer.write(Step((), METRICS))
 
 

@@ -1,7 +1,6 @@
 """Turns among sets of LoRA adapters: one set in each step, fair shares of the time, and a bounded wait."""
 
 from collections import Counter
-from dataclasses import replace
 from itertools import groupby
 
 import pytest
@@ -38,7 +37,7 @@ class Timed(FakeRunner):
         seconds += self.change if plan.adapters != self.adapters else 0.0
         self.adapters = plan.adapters
         self.spent.append((plan.adapters, seconds))
-        return replace(super().run(plan), seconds=seconds)
+        return super().run(plan)._replace(seconds=seconds)
 
 
 def loaded(change: float = 0.005, slots: int = 12) -> tuple[Driver, Timed]:
