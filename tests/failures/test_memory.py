@@ -195,7 +195,6 @@ def test_a_gateway_that_dies_while_loading_leaves_no_object(handles: Handles, sh
 CONTEXT_CALLS = [
     "llama_set_n_threads",
     "llama_decode",
-    "llama_synchronize",
     "llama_memory_seq_rm",
     "llama_state_seq_get_size_ext",
     "llama_state_seq_get_data_ext",

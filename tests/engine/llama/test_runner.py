@@ -25,6 +25,7 @@ from engine.llama import context, drawing, state
 from engine.llama import runner as runners
 from engine.llama.abort import AbortFlag
 from engine.llama.batch import Batch
+from engine.llama.cpu.step_threads import ThreadTuner
 from engine.llama.memory.parameters import BATCH_ROWS
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
@@ -212,6 +213,26 @@ def bridging(model: LlamaModel, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lla
     monkeypatch.setattr(model, "info", replace(model.info, context=SMALL))
     with runner_with(model, shares_depth=False, aborts=False) as made:
         yield made
+
+
+@pytest.mark.parametrize("on_devices", [True, False])
+def test_a_step_waits_for_devices(runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch, *, on_devices: bool) -> None:
+    waits: list[int] = []
+    monkeypatch.setattr(llama_cpp, "llama_synchronize", waits.append)
+    monkeypatch.setattr(runner._context, "_on_devices", on_devices)
+    compute(runner, (sequence(0, prompt(3)), 3))
+    assert len(waits) == on_devices
+
+
+def test_the_first_read_of_the_weights_does_not_count_in_the_choice_of_threads(
+    runner: LlamaRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+    monkeypatch.setattr(ThreadTuner, "observe", lambda _tuner, rows, _seconds, _cpu: counted.append(rows))
+    runner.probe()
+    assert not counted
+    compute(runner, (sequence(0, prompt(3)), 3))
+    assert counted == [3]
 
 
 @pytest.mark.parametrize(("cells", "bridged"), [(0, True), (50, True), (SMALL - 1, True), (SMALL, False)])
