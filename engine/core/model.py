@@ -60,8 +60,8 @@ class ModelTraits:
     pool: int | None = None
     """Number of cells that all slots share in a unified cache; None if each slot has cells of its own."""
 
-    on_host: bool = False
-    """True if the cores of the host compute all of a step."""
+    uses_all_cores: bool = False
+    """True if every core of the host computes in a step of one row."""
 
     def bridges(self, rows: int, cells: int) -> bool:
         """Return whether so many idle rows in slots with so many cells take less time than a weight pass."""

@@ -19,6 +19,7 @@ from engine.llama.adapters.control_vectors import ControlVector
 from engine.llama.adapters.lora import LoraAdapters
 from engine.llama.attention import Attention, choose_attention, on_devices
 from engine.llama.backend_sampling.choice import choose_backend_sampling
+from engine.llama.cpu.properties import usable_cores
 from engine.llama.embedding.pair_prompt import PairPrompt
 from engine.llama.hardware.loading import check_file, load_file, load_params
 from engine.llama.hardware.params import ModelParams
@@ -167,6 +168,7 @@ class LlamaModel(Model):
         moves = 0 if config.kv_unified else cells_per_weight_pass(self.info.size, self.memory.token_bytes)
         has_state, snapshots = metadata.has_state(handle), self.memory.snapshots
         drafts = not has_state or not (config.kv_unified or config.speculation is False)
+        cores = usable_cores()
         return ModelTraits(
             cells_per_weight_pass=moves,
             min_prefill_chunk=self.attention.chunk,
@@ -178,7 +180,7 @@ class LlamaModel(Model):
             prefill_tile=self.attention.tile,
             largest_step=largest_step(self.attention, config.slots, aborts=self.aborts),
             pool=self.memory.cells if config.kv_unified else None,
-            on_host=not self.placement.offloads,
+            uses_all_cores=not self.placement.offloads and (config.threads or cores) >= cores,
         )
 
     @property

@@ -33,7 +33,7 @@ those after the time of a step has changed."""
 _PAUSE = 64
 """As `_SHORTEST_PAUSE`, after a number that is much slower, and before fewer threads while none lacks a core."""
 _LACK = 0.3
-"""Cores. Threads that lack no more than this together, as an average over a window, have a core each."""
+"""Cores. Threads that lack no more than this together, as an average since the last trial, have a core each."""
 _CHANGED = 1.5
 """Factor between two times of a step that are not the same."""
 _CLEAR, _MOST_WINDOWS = 1.15, 12

@@ -72,11 +72,11 @@ class GenerationLane(Lane[GenerationRequest, SequenceGroup, StepPlan, StepResult
 
     @override
     def needs_all_cores(self, plan: StepPlan) -> bool:
-        """Return whether it has one row and the host computes: its threads wait for each other every few microseconds.
+        """Return whether it has one row and takes every core: its threads wait for each other every few microseconds.
 
         In steps of several rows the difference is too small to be measured.
         """
-        return self._model.traits.on_host and plan.tokens == 1
+        return self._model.traits.uses_all_cores and plan.tokens == 1
 
     @override
     def abort(self) -> None:

@@ -15,6 +15,7 @@ from engine.config import EngineConfig
 from engine.errors import LoadError, RequestError
 from engine.hardware import RopeScaling
 from engine.llama import devices, metadata
+from engine.llama import model as models
 from engine.llama.memory.contexts import Contexts
 from engine.llama.model import LlamaModel
 from tests.architectures.families import CONTEXT, FAMILIES
@@ -57,6 +58,15 @@ def test_info_describes_the_loaded_model(model: LlamaModel) -> None:
     assert (info.bos, info.eos) == ("<s>", "</s>")
     assert info.special_tokens["</s>"] == 2
     assert model.traits.can_trim
+
+
+@pytest.mark.parametrize(("threads", "all_cores"), [(None, True), (2, True), (1, False)])
+def test_fewer_threads_than_cores_leave_a_core_to_others(
+    monkeypatch: pytest.MonkeyPatch, threads: int | None, *, all_cores: bool
+) -> None:
+    monkeypatch.setattr(models, "usable_cores", lambda: 2)
+    with load(config(context=256, threads=threads)) as loaded:
+        assert loaded.traits.uses_all_cores is all_cores
 
 
 @pytest.mark.parametrize("named", [None, "for tools"])

@@ -221,12 +221,12 @@ def test_bulk_passes_of_all_lanes_take_turns() -> None:
     assert sorted(engine.passes[:3]) == ["E", "P", "X"]
 
 
-@pytest.mark.parametrize("on_host", [True, False])
+@pytest.mark.parametrize("all_cores", [True, False])
 def test_a_result_is_applied_before_a_step_that_needs_all_cores(
-    monkeypatch: pytest.MonkeyPatch, *, on_host: bool
+    monkeypatch: pytest.MonkeyPatch, *, all_cores: bool
 ) -> None:
     engine = Engine()
-    engine.model.traits = replace(engine.model.traits, on_host=on_host)
+    engine.model.traits = replace(engine.model.traits, uses_all_cores=all_cores)
     begun: list[Callable[[], None]] = []
 
     def begin(work: Callable[[], None]) -> None:
@@ -236,7 +236,7 @@ def test_a_result_is_applied_before_a_step_that_needs_all_cores(
     monkeypatch.setattr(engine.loop._background, "begin", begin)
     engine.decode()
     engine.step(5)
-    assert (not begun) is on_host
+    assert (not begun) is all_cores
     engine.generate(max_tokens=100)
     engine.drain()
     assert begun, "steps of two rows"

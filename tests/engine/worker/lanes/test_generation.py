@@ -36,10 +36,10 @@ def test_the_mode_of_speculation_applies_to_requests_that_do_not_choose(
     assert (sequence.drafter is not None) is (seed is None if expected is None else expected)
 
 
-@pytest.mark.parametrize("on_host", [True, False])
+@pytest.mark.parametrize("all_cores", [True, False])
 @pytest.mark.parametrize("rows", [1, 2])
-def test_a_step_of_one_row_needs_all_cores_of_a_host_that_computes(rows: int, *, on_host: bool) -> None:
+def test_a_step_of_one_row_that_takes_all_cores_has_them_alone(rows: int, *, all_cores: bool) -> None:
     made = lane(speculation=False)
-    made._model.traits = replace(made._model.traits, on_host=on_host)
+    made._model.traits = replace(made._model.traits, uses_all_cores=all_cores)
     chunks = tuple(Chunk(running(seq_id, [1, 2]), 1, sample=True) for seq_id in range(rows))
-    assert made.needs_all_cores(StepPlan(chunks, decode=True)) is (on_host and rows == 1)
+    assert made.needs_all_cores(StepPlan(chunks, decode=True)) is (all_cores and rows == 1)
