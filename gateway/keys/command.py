@@ -87,19 +87,21 @@ class KeyCommand:
         self._print_keys(await self._store.keys())
 
     async def _limits(self) -> None:
-        key_id = (await self._named()).key.id
         if self._given.changes:
-            await self._store.edit(key_id, self._given.edit)
-        await self._print_key(key_id)
+            key = await self._active()
+            await self._store.edit(key.id, self._given.edit)
+        else:
+            key = (await self._named()).key
+        await self._print_key(key.id)
 
     async def _rotate(self) -> None:
-        key = (await self._named()).key
+        key = await self._active()
         secret = new_secret()
         await self._store.rotate(key.id, hash_of(secret))
         self._print_secret(key, secret)
 
     async def _revoke(self) -> None:
-        key = (await self._named()).key
+        key = await self._active()
         await self._store.revoke(key.id)
         if self._given.json:
             await self._print_key(key.id)
@@ -124,6 +126,13 @@ class KeyCommand:
             yield store
         finally:
             await store.close()
+
+    async def _active(self) -> Key:
+        """Return the key that the arguments name. Raises `KeyStoreError` if it is revoked."""
+        stored = await self._named()
+        if stored.revoked_at is not None:
+            raise KeyStoreError(f"the key {self._given.key!r} is revoked already")
+        return stored.key
 
     async def _named(self) -> StoredKey:
         """Return the key that the arguments name. An active key goes before revoked ones of the same name."""

@@ -143,8 +143,16 @@ def test_a_name_means_the_active_key(terminal: Terminal) -> None:
     assert terminal.json("limits", "alice")[0]["id"] == new
     (revoked,) = terminal.json("revoke", "alice")
     assert (revoked["id"], revoked["state"]) == (new, "revoked")
-    error = terminal.run("revoke", old, code=2)[1]
-    assert error == f"llama-gateway keys: there is no active key {old!r}\n"
+
+
+def test_a_revoked_key_is_not_changed_again(terminal: Terminal) -> None:
+    key_id = terminal.json("add", "--name", "alice")["id"]
+    terminal.run("revoke", "alice")
+    for change in (("revoke",), ("rotate",), ("limits", "--weight", "2")):
+        for name in ("alice", key_id):
+            error = terminal.run(*change[:1], name, *change[1:], code=2)
+            assert error == ("", f"llama-gateway keys: the key {name!r} is revoked already\n")
+    assert terminal.json("limits", "alice")[0]["state"] == "revoked"
 
 
 def test_what_cannot_be_done_is_one_line_and_2(terminal: Terminal) -> None:
