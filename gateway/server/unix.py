@@ -85,11 +85,11 @@ def _remove_stale(path: Path) -> None:
     """Remove the file of a socket on which no process listens.
 
     Raises:
-        OSError: A process listens there.
+        OSError: A process listens there, or it is the path of another kind of file.
     """
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
-            return  # `bind` refuses it
+            raise OSError("it exists and is not a socket")  # `bind` says that the address is in use
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
