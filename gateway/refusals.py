@@ -25,7 +25,8 @@ def refusal(error: ValidationError, values: Mapping[str, Any], origins: Mapping[
 
     Values that exclude each other have no place; their message has the names of the flags.
     """
-    first = error.errors()[0]
+    # A key is often missing because it is mistyped, which is another error.
+    first = min(error.errors(), key=lambda one: one["type"] == "missing")
     reason = first["msg"].removeprefix("Value error, ").removeprefix("Input ").removeprefix("String ")
     if not first["loc"]:
         return reason

@@ -230,6 +230,7 @@ def test_a_flag_replaces_the_file_of_a_table(tmp_path: Path) -> None:
             "[models.a]\nfile = 'F'\nslot = 2\n",
             "models.a.slot: there is no such setting of a model; did you mean slots?",
         ),
+        ("[models.a]\nfil = 'F'\n", "models.a.fil: there is no such setting of a model; did you mean file?"),
         ("[models.a]\nfile = 'F'\nnonsense = 2\n", "models.a.nonsense: there is no such setting of a model"),
         (
             "[models.a]\nfile = 'F'\nqueue-limit = 2\n",
