@@ -13,7 +13,7 @@ from stat import S_ISDIR
 
 from gateway.arguments import Parser
 from gateway.bench.requests import ROUTES, Workload
-from gateway.bench.target import Target, parse_target
+from gateway.bench.target import Target, parse_target, with_scheme
 
 URL = "http://127.0.0.1:8000/v1"
 CLIENTS = "1,8,16,24,32"
@@ -27,7 +27,7 @@ class Arguments:
     """Server, load and report of one benchmark."""
 
     url: str
-    """URL of the API, as given."""
+    """URL of the API."""
     target: Target
     """The server under test, parsed from the URL."""
     model: str | None
@@ -58,10 +58,9 @@ def read_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     """
     parser = _parser()
     given = parser.read(arguments)
-    if given.place is not None:
-        if "://" not in given.place:  # it is not shown: it may be a key
-            parser.error(f"the URL should be one such as {URL}")
-        given.url = given.place
+    given.url = with_scheme(given.url if given.place is None else given.place)
+    if given.place is not None and "://" not in given.url:  # it is not shown: it may be a key
+        parser.error(f"the URL should be one such as {URL}")
     key = given.api_key or environment.get("OPENAI_API_KEY") or None
     try:
         target = parse_target(given.url, key)
@@ -97,7 +96,9 @@ def _parser() -> Parser:
 
 def _add_server(group: argparse._ArgumentGroup) -> None:
     group.add_argument("place", metavar="URL", nargs="?", help="base URL of the API, as --url has it")
-    group.add_argument("--url", default=URL, help=f"base URL of the API; without a path, /v1 is added {_DEFAULT}")
+    group.add_argument(
+        "--url", default=URL, help=f"URL of the API, or HOST:PORT; without a path, /v1 is added {_DEFAULT}"
+    )
     group.add_argument(
         "--endpoint", choices=list(ROUTES), default="completions", help=f"endpoint of the requests {_DEFAULT}"
     )

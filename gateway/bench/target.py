@@ -1,5 +1,6 @@
 """The server under test, and the encoding of requests to it."""
 
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ import orjson
 PORTS = {"http": 80, "https": 443}
 VERSION = "/v1"
 """Path of the API at a URL without a path. Servers have it below their version, and often another one at the root."""
+
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.-]+):\d{1,5}(/\S*)?", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -72,6 +75,11 @@ def parse_target(url: str, key: str | None = None) -> Target:
     tls = ssl.create_default_context() if parts.scheme == "https" else None
     port = parts.port or PORTS[parts.scheme]
     return Target(parts.hostname, port, parts.netloc, (parts.path or VERSION).rstrip("/"), tls, key)
+
+
+def with_scheme(url: str) -> str:
+    """Return a URL with `http://` if it begins with a host and a port. Others stay as they are."""
+    return f"http://{url}" if _ADDRESS.fullmatch(url) else url
 
 
 def _plain(text: str) -> bool:

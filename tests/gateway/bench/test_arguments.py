@@ -84,13 +84,20 @@ def test_the_url_may_be_given_without_its_flag(given: list[str]) -> None:
     assert read("--url", "http://a", *given).url == "http://[::1]:8000"
 
 
+@pytest.mark.parametrize("address", ["localhost:8000", "127.0.0.1:8000/v1", "[::1]:8000", "llm-1.example.org:80/"])
+def test_a_host_with_a_port_is_a_url_of_http(address: str) -> None:
+    full = read("--url", f"http://{address}", "--seed", "1")
+    assert read(address, "--seed", "1") == read("--url", address, "--seed", "1") == full
+
+
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
         ("sk-secret", "the URL should be one such as http://127.0.0.1:8000/v1"),
         ("http://a http://b", "unrecognized arguments: a value stands without its flag"),
         ("--url ftp://x", "'ftp://x' is not a URL such as http://127.0.0.1:8000/v1"),
-        ("--url 127.0.0.1:8000", "'127.0.0.1:8000' is not a URL such as http://127.0.0.1:8000/v1"),
+        ("--url localhost", "'localhost' is not a URL such as http://127.0.0.1:8000/v1"),
+        ("--url localhost:99999", "Port out of range 0-65535"),
         ("--url http://a@b/v1", "'http://a@b/v1' is not a URL such as http://127.0.0.1:8000/v1"),
         ("--url http://x:port/", "Port could not be cast to integer value as 'port'"),
         ("--url http://bücher.example", "'http://bücher.example' should be plain ASCII without spaces"),
