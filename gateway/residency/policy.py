@@ -93,12 +93,17 @@ class Residency:
             resident.users -= 1
             resident.used_at = now
 
-    def want(self, model: str) -> None:
-        """Record the operator's order to load a model. It ends a back-off, and a load no longer needs a request."""
+    def want(self, model: str) -> bool:
+        """Record the operator's order to load a model. It ends a back-off, and a load no longer needs a request.
+
+        Returns False if the model is loaded, and no order to unload it is pending.
+        """
         resident = self._residents[model]
+        stays = resident.phase is Phase.LOADED and not resident.leaves
         resident.leaves = resident.leaves and resident.next_need is not None  # an old file leaves all the same
         if resident.phase is not Phase.LOADED or resident.leaves:
             resident.wanted, resident.retry_at = resident.wanted or self._next_turn(), 0.0
+        return not stays
 
     def keep(self, model: str, seconds: float | None) -> None:
         """Record how long a request wants its model to stay if none follows; None: until another needs its room."""

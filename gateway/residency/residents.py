@@ -131,9 +131,10 @@ class EngineOnDemand(EngineSource):
             self._residents.decide()
 
     @override
-    def load(self) -> None:
-        self._residency.want(self._name)
+    def load(self) -> bool:
+        ordered = self._residency.want(self._name)
         self._residents.decide()
+        return ordered
 
     @override
     def unload(self) -> None:

@@ -42,8 +42,11 @@ class EngineSource(Protocol):
     can_unload: bool
     """True if the engine may end while the server runs."""
 
-    def load(self) -> None:
-        """Load the model without a request for it. Does not wait."""
+    def load(self) -> bool:
+        """Load the model without a request for it, or keep it if it is to be unloaded. Does not wait.
+
+        Returns False if the model is loaded and stays anyway.
+        """
 
     def unload(self) -> None:
         """Unload the model once no request uses it. Does not wait."""
@@ -105,8 +108,9 @@ class OpenEngine(EngineSource):
         return self._engine
 
     @override
-    def load(self) -> None:
-        """Do nothing: the engine loads its model at its start."""
+    def load(self) -> bool:
+        """Return False: the engine loads its model at its start."""
+        return False
 
     @override
     def unload(self) -> None:

@@ -170,6 +170,22 @@ async def test_the_router_lists_loads_and_unloads() -> None:
         assert (unknown.status, unknown.json["error"]["reason"]) == (404, "model_not_found")
 
 
+async def test_an_order_to_load_withdraws_an_unload_that_waits_for_a_request() -> None:
+    async with on_demand() as gateway:
+        await post(gateway.app, "/models/load", {"model": "a"})
+        await gateway.until(a="loaded")
+        gateway.opener.engines["a"].script = lambda _generation: None
+        async with AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}').running() as call:
+            await anyio.wait_all_tasks_blocked()
+            await post(gateway.app, "/models/unload", {"model": "a"})
+            assert (await post(gateway.app, "/models/load", {"model": "a"})).json == {"success": True}
+            again = await post(gateway.app, "/models/load", {"model": "a"})
+            assert again.json["error"]["reason"] == "already_loaded"
+            call.hang_up()
+        await anyio.wait_all_tasks_blocked()
+        assert (await states(gateway))["a"] == {"value": "loaded"}
+
+
 async def test_a_model_that_is_loaded_at_the_start_may_be_unloaded_later() -> None:
     async with on_demand(first="a", loads_at_once=False) as gateway:
         await gateway.until(a="loading")

@@ -61,12 +61,11 @@ class RouterEndpoints:
         return JsonReply({"object": "list", "data": data})
 
     async def load(self, call: Call[str]) -> JsonReply[Ordered]:
-        """Load a model as soon as there is room, without a request for it."""
+        """Load a model as soon as there is room, without a request for it. One that is to be unloaded stays."""
         model = self._models.find(call.caller, call.prepared)
-        if model.state == "loaded":
+        if not model.source.load() and model.state == "loaded":
             message = f"The model {model.name!r} is already running."
             raise RequestError(message, code="already_loaded", param="model")
-        model.source.load()
         return JsonReply({"success": True})
 
     async def unload(self, call: Call[str]) -> JsonReply[Ordered]:
