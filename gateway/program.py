@@ -11,6 +11,8 @@ import socket
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
@@ -201,6 +203,16 @@ def log_choices(settings: Settings, listening: Listening) -> None:
         logger.info("serving the tiny demonstration model inside this package; name a real one with --model FILE.gguf")
     if settings.log_content:
         logger.warning("prompts and answers are written to the log: --log-content")
+    if settings.slot_save_path is not None:
+        warn_of_unwritable(settings.slot_save_path)
+
+
+def warn_of_unwritable(folder: Path) -> None:
+    """Log a warning if no file can be written to the folder of saved slots. Files in it can still be restored."""
+    try:
+        TemporaryFile(dir=folder).close()
+    except OSError as error:
+        logger.warning("slots can be restored but not saved: --slot-save-path %s: %s", folder, error.strerror)
 
 
 def warn_of_strangers(sockets: Sequence[socket.socket], keys: "KeyRing | None") -> None:

@@ -15,8 +15,10 @@ import pytest
 
 from gateway import __version__
 from gateway.keys.ring import KeyRing
-from gateway.program import warn_of_strangers
+from gateway.program import log_choices, warn_of_strangers
+from gateway.server.listen import Listening
 from tests.backends import TRIO_FIRST
+from tests.gateway.application import settings_for
 from tests.gateway.server.tls.certificates import client_context, files_in
 from tests.models import model_path
 from tests.program import GUARD, ROOT, engines_of, log_until, program, program_of_users, said
@@ -203,6 +205,15 @@ def test_one_line_warns_that_strangers_may_use_the_server(
     warn_of_strangers([FakeSocket(address) for address in addresses], keys)  # type: ignore[misc]
     reason = "--api-key or --keys lets in only those who have a key"
     assert caplog.messages == ([f"all who can reach {warned} can use this server; {reason}"] if warned else [])
+
+
+def test_one_line_warns_that_slots_cannot_be_saved(caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+    log_choices(settings_for(slot_save_path=tmp_path), Listening([], []))
+    assert (caplog.messages, list(tmp_path.iterdir())) == ([], [])
+    file = tmp_path / "file"
+    file.touch()
+    log_choices(settings_for(slot_save_path=file), Listening([], []))
+    assert caplog.messages == [f"slots can be restored but not saved: --slot-save-path {file}: Not a directory"]
 
 
 def test_a_signal_while_loading_stops_it_cleanly() -> None:
