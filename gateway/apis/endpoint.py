@@ -1,6 +1,6 @@
 """Endpoints of an API, from which the application's routes and the OpenAPI document are made."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from types import NoneType
@@ -50,6 +50,10 @@ def never_streams(_prepared: object) -> bool:
     return False
 
 
+def accept_unknown(_headers: Mapping[str, str], _names: Sequence[str]) -> None:
+    """Accept unknown fields, which are then reported."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     """One method of one path. mypy checks that body, `prepare`, handler and answer fit together."""
@@ -80,6 +84,8 @@ class Endpoint(Generic[BodyT, PreparedT, AnswerT]):
     """Media types of this answer. The answer in another type than JSON is a `str`."""
     events: Any = None
     """Type of the JSON in the stream's events, if the endpoint can stream."""
+    check_unknown: Callable[[Mapping[str, str], Sequence[str]], None] = accept_unknown
+    """Checks the headers and the names of unknown fields of a valid body. Raises `RequestError` to refuse them."""
     streams: Callable[[PreparedT], bool] = never_streams
     """Returns True for a request whose answer is a stream."""
     stream_media: str = EVENTS

@@ -78,7 +78,7 @@ def _serve(
         endpoint = methods["GET" if http.method == "HEAD" else http.method]
         caller = caller_of(http.scope)
         caller.exchange.route = endpoint.path
-        prepared = await _prepared(preparer, caller, endpoint)
+        prepared = await _prepared(preparer, http, caller, endpoint)
         name = http.headers.get(HEADER) if endpoint.streams(prepared) else None
         if streams is None or not streams.enabled or not name:
             answering = endpoint.handler(Call(http, caller, prepared))
@@ -91,12 +91,13 @@ def _serve(
     return serve
 
 
-async def _prepared(preparer: Preparer, caller: Caller, endpoint: AnyEndpoint) -> Any:  # noqa: ANN401 (of any endpoint)
+async def _prepared(preparer: Preparer, http: Request, caller: Caller, endpoint: AnyEndpoint) -> Any:  # noqa: ANN401
     """Return what an endpoint prepares of the body, or None without a body. Only the result refers to it afterwards."""
     if not has_body(endpoint):
         return None
     body = caller.body.take()
-    return await preparer.read(caller, endpoint, body or b"{}" if endpoint.optional_body else body)
+    raw = body or b"{}" if endpoint.optional_body else body
+    return await preparer.read(caller, endpoint, http.headers, raw)
 
 
 def conventions_for(apis: Sequence[Api]) -> Callable[[Scope], Conventions]:

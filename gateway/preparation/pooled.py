@@ -1,6 +1,7 @@
 """Preparation of requests in worker processes, because large bodies take long and templates are hostile input."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -74,12 +75,12 @@ class PooledPreparer(Preparer):
         self._by_identity: dict[int, tuple[TemplateKey, _Template]] = {}
 
     @override
-    async def read(self, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> Any:
+    async def read(self, caller: Caller, endpoint: AnyEndpoint, headers: Mapping[str, str], raw: bytes) -> Any:
         if len(raw) <= self._inline_body:
             prepared = prepare(endpoint.body, endpoint.prepare, raw)
         else:
             prepared = await self._read(caller, endpoint, raw)
-        self._unknown_fields.report(caller, endpoint.path, prepared.unknown)
+        self._unknown_fields.report(caller, endpoint, headers, prepared.unknown)
         return prepared.value
 
     @override

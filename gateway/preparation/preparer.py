@@ -1,5 +1,6 @@
 """Interface of the preparation of requests, and its implementation inside the gateway's process."""
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import anyio.to_thread
@@ -17,11 +18,11 @@ from gateway.preparation.unknown_fields import UnknownFields
 class Preparer(Protocol):
     """Does the work on requests that depends only on their bytes. Its results are as small as their types."""
 
-    async def read(self, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> Any:  # noqa: ANN401 (by the endpoint)
+    async def read(self, caller: Caller, endpoint: AnyEndpoint, headers: Mapping[str, str], raw: bytes) -> Any:  # noqa: ANN401
         """Return what `endpoint.prepare` makes of a body. Unknown fields are reported to the caller.
 
         Raises:
-            RequestError: the body is invalid.
+            RequestError: the body is invalid, or its unknown fields are refused.
         """
 
     async def render(self, caller: Caller, template: TemplateKey, conversation: bytes) -> ChatPrompt:
@@ -54,9 +55,9 @@ class InlinePreparer(Preparer):
         self._unknown_fields = UnknownFields(strict=strict)
 
     @override
-    async def read(self, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> Any:
+    async def read(self, caller: Caller, endpoint: AnyEndpoint, headers: Mapping[str, str], raw: bytes) -> Any:
         prepared = prepare(endpoint.body, endpoint.prepare, raw)
-        self._unknown_fields.report(caller, endpoint.path, prepared.unknown)
+        self._unknown_fields.report(caller, endpoint, headers, prepared.unknown)
         return prepared.value
 
     @override

@@ -1,9 +1,10 @@
 """Report of unknown fields in bodies: a response header and the log name them, or the request is refused."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from engine import RequestError
+from gateway.apis.endpoint import AnyEndpoint
 from gateway.middleware.caller import Caller
 
 logger = logging.getLogger(__name__)
@@ -29,15 +30,16 @@ class UnknownFields:
         """Paths and their unknown fields that are logged so far."""
         self._strict = strict
 
-    def report(self, caller: Caller, path: str, names: Sequence[str]) -> None:
-        """Report the unknown fields of one body for an endpoint's path. Raises `RequestError` if they are refused."""
+    def report(self, caller: Caller, endpoint: AnyEndpoint, headers: Mapping[str, str], names: Sequence[str]) -> None:
+        """Report the unknown fields of one body, unless they are refused: that raises `RequestError`."""
         if not names:
             return
         if self._strict:
             raise RequestError(f"Unknown field: {names[0]!r}", code="unknown_parameter", param=names[0])
+        endpoint.check_unknown(headers, names)
         caller.reply_headers.append((IGNORED, ignored(names)))
         for name in names:
-            self._log(path, name)
+            self._log(endpoint.path, name)
 
     def _log(self, path: str, name: str) -> None:
         if (path, name) not in self.logged and len(self.logged) < self.max_logged:

@@ -2,7 +2,7 @@
 
 import sys
 import tracemalloc
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from unittest import mock
 
@@ -369,10 +369,12 @@ async def test_a_running_request_keeps_neither_its_body_nor_its_budget(path: str
     callers: list[Caller] = []
     read = InlinePreparer.read
 
-    async def noting(self: InlinePreparer, caller: Caller, endpoint: AnyEndpoint, raw: bytes) -> object:
+    async def noting(
+        self: InlinePreparer, caller: Caller, endpoint: AnyEndpoint, headers: Mapping[str, str], raw: bytes
+    ) -> object:
         bodies.append(raw)
         callers.append(caller)
-        return await read(self, caller, endpoint, raw)
+        return await read(self, caller, endpoint, headers, raw)
 
     engine = FakeEngine(lambda generation: generation.start())
     body = orjson.dumps({"model": NAME, "stream": True, "prompt": "x" * 70_000})

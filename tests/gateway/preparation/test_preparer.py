@@ -156,7 +156,7 @@ async def preparer(request: pytest.FixtureRequest) -> AsyncIterator[Preparer]:
 async def test_a_body_is_prepared_and_its_unknown_fields_are_reported(preparer: Preparer) -> None:
     asked = caller()
     body = orjson.dumps({"prompt": "a", "zip": [[]] * 1000})
-    prepared = await preparer.read(asked, ENDPOINTS["createCompletion"], body)
+    prepared = await preparer.read(asked, ENDPOINTS["createCompletion"], {}, body)
     assert isinstance(prepared, CompletionCall)
     assert prepared.request.prompts == ("a",)
     assert asked.reply_headers == [(b"x-llama-gateway-ignored", b"zip")]
@@ -179,7 +179,7 @@ async def test_an_invalid_body_is_a_request_error(
     preparer: Preparer, body: bytes, code: str, param: str | None
 ) -> None:
     with pytest.raises(RequestError) as caught:
-        await preparer.read(caller(), ENDPOINTS["createCompletion"], body)
+        await preparer.read(caller(), ENDPOINTS["createCompletion"], {}, body)
     assert (caught.value.code, caught.value.param) == (code, param)
 
 
@@ -188,7 +188,7 @@ async def test_an_invalid_body_is_a_request_error(
 async def test_unknown_fields_are_refused_in_strict_mode(kind: str) -> None:
     async with opened(kind, strict=True) as preparer:
         with pytest.raises(RequestError) as caught:
-            await preparer.read(caller(), ENDPOINTS["createCompletion"], b'{"prompt": "a", "zip": 1}')
+            await preparer.read(caller(), ENDPOINTS["createCompletion"], {}, b'{"prompt": "a", "zip": 1}')
     assert (caught.value.code, caught.value.param) == ("unknown_parameter", "zip")
 
 

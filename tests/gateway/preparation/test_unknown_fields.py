@@ -1,6 +1,7 @@
 """Unknown fields of bodies are reported, within bounds, or refused."""
 
 import logging
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -10,8 +11,10 @@ from gateway.apis.fields.read import MAX_FIELDS, ReadBody, read_body
 from gateway.apis.openai.completions.request import CompletionBody
 from gateway.middleware.caller import Caller
 from gateway.preparation.unknown_fields import IGNORED, UnknownFields
+from tests.gateway.application import apis
 
 CALLER = Caller(request_id="req_1")
+COMPLETIONS = next(one for api in apis() for one in api.endpoints if one.id == "createCompletion")
 
 
 def read(fields: dict[str, object]) -> ReadBody[CompletionBody]:
@@ -21,7 +24,7 @@ def read(fields: dict[str, object]) -> ReadBody[CompletionBody]:
 def report(
     reporter: UnknownFields, fields: dict[str, object], caller: Caller = CALLER, path: str = "/v1/completions"
 ) -> None:
-    reporter.report(caller, path, read(fields).unknown)
+    reporter.report(caller, replace(COMPLETIONS, path=path), {}, read(fields).unknown)
 
 
 def reported(**fields: object) -> bytes | None:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from engine import GenerationRequest
 from gateway.apis.anthropic.messages.request import MessagesBody, PromptFields
-from gateway.apis.fields.base import unknown_fields
 from gateway.chat.rendering import encode_conversation
 
 
@@ -28,8 +27,6 @@ class PromptCall:
     """Encoded conversation."""
     names: dict[str, str]
     """The client's names of fields that the engine may refuse, by the engine's names."""
-    unknown: str | None
-    """Name of the first unknown field, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +43,7 @@ class MessageCall:
 
 def prepare_count(body: PromptFields) -> PromptCall:
     """Return the conversation in a body. Raises `RequestError` if its fields contradict each other."""
-    return PromptCall(
-        model=body.model,
-        conversation=encode_conversation(body.conversation()),
-        names=body.engine_names,
-        unknown=next(unknown_fields(body), None),
-    )
+    return PromptCall(model=body.model, conversation=encode_conversation(body.conversation()), names=body.engine_names)
 
 
 def prepare_message(body: MessagesBody) -> MessageCall:

@@ -1,5 +1,7 @@
 """Endpoints of Anthropic's messages: `/v1/messages`, and the token count of its prompt."""
 
+from collections.abc import Mapping, Sequence
+
 from gateway.apis.answers.deltas import read_deltas
 from gateway.apis.answers.input_tokens import count_tokens
 from gateway.apis.answers.reply import JsonReply
@@ -29,7 +31,6 @@ class MessagesEndpoints:
     async def create(self, call: Call[MessageCall]) -> JsonReply[Message] | EventStream:
         """Return the whole message, or a stream of its events."""
         asked, caller, options = call.prepared.prompt, call.caller, call.prepared.options
-        check_unknown(call, asked)
         names = asked.names
         served = await self._models.resolve(caller, asked.model)
         prompt = await served.prompts.prompt(caller, asked.conversation, names)
@@ -49,17 +50,16 @@ class MessagesEndpoints:
     async def count(self, call: Call[PromptCall]) -> JsonReply[TokenCount]:
         """Return the number of tokens in the prompt: those of `usage` without the output."""
         asked, caller = call.prepared, call.caller
-        check_unknown(call, asked)
         served = await self._models.resolve(caller, asked.model)
         prompt = await served.prompts.prompt(caller, asked.conversation, asked.names)
         count = await count_tokens(served.engine, prompt.text, caller.client, "messages", caller.release_body)
         return JsonReply({"input_tokens": count})
 
 
-def check_unknown(call: Call[PromptCall] | Call[MessageCall], asked: PromptCall) -> None:
+def check_unknown(headers: Mapping[str, str], names: Sequence[str]) -> None:
     """Refuse unknown fields, as Anthropic does, unless the client names a beta that may bring them."""
-    if asked.unknown is not None and BETA not in call.http.headers:
-        raise refusal(asked.unknown, "Extra inputs are not permitted")
+    if BETA not in headers:
+        raise refusal(names[0], "Extra inputs are not permitted")
 
 
 def _is_call(block: ContentBlock) -> bool:
@@ -78,6 +78,7 @@ def messages_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=prepare_message,
         handler=endpoints.create,
         answer=Message,
+        check_unknown=check_unknown,
         events=StreamEvent,
         streams=lambda call: call.request.stream,
         ends_with_done=False,
@@ -92,6 +93,7 @@ def messages_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
         prepare=prepare_count,
         handler=endpoints.count,
         answer=TokenCount,
+        check_unknown=check_unknown,
         refusals=QUEUED | {OVERLOADED},
     )
     return create, count

@@ -323,12 +323,14 @@ async def test_a_tool_of_another_type_is_refused_by_its_place(kind: object) -> N
     assert reply.json["error"]["message"].startswith("tools[0].type: this server runs no tools")
 
 
-async def test_unknown_fields_are_refused_unless_the_client_names_a_beta() -> None:
+async def test_unknown_fields_are_refused_unless_the_client_names_a_beta(caplog: pytest.LogCaptureFixture) -> None:
     body = {**BODY, "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi", "new": 1}]}]}
     reply = await post(app_of(engine_of()), PATH, body)
     assert reply.json["error"]["message"] == "messages.content.new: Extra inputs are not permitted"
+    assert (reply.header("x-llama-gateway-ignored"), caplog.messages) == (None, [])
     reply = await post(app_of(engine_of()), PATH, body, anthropic_beta="new-2026-11-01")
     assert (reply.status, reply.header("x-llama-gateway-ignored")) == (200, "messages.content.new")
+    assert len(caplog.messages) == 1
 
 
 @pytest.mark.parametrize(
