@@ -121,7 +121,7 @@ class Scheduler:
         if result.outcome is not Outcome.DONE:
             return None
         prepared = self._lead.take_prepared(plan)
-        if prepared is None and (self._outbox or not self._lead.is_possible(plan)):  # one that left may have news
+        if self._outbox or not (prepared or self._lead.is_possible(plan)):  # one that left may have news
             return None
         self._planner.observe(plan, result)
         return self._lead.follow(plan, result, prepared)

@@ -169,6 +169,22 @@ def test_a_change_after_the_next_step_is_prepared_is_seen(happens: Callable[[Dri
     driver.drain()
 
 
+def test_a_waiting_request_that_is_cancelled_is_released_before_the_step_after_the_running_one() -> None:
+    driver = Driver(FakeModel(slots=1), ahead=True)
+    key = driver.add("one", n=2, max_tokens=1, client="a")
+    decoding("two", driver=driver, client="b")
+    assert driver.has_finished(key), "its second choice waits"
+
+    def prepare_and_cancel() -> None:
+        driver.apply()
+        driver.cancel(key)
+
+    driver.step()
+    driver.step(prepare_and_cancel)
+    driver.step()
+    assert driver.released(key).phase == "queued"
+
+
 def test_neighbouring_rows_are_planned_while_the_step_before_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = decoding("one", "two", speculative=False)
     late: list[int] = []
