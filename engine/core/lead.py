@@ -37,7 +37,7 @@ class StepLead:
     def prepare(self, plan: StepPlan) -> None:
         """Prepare the step after one that runs, if it is possible and needs no change of cells."""
         following = self._planner.step_after(plan) if self.is_possible(plan) else None
-        if following and self._ledger.make_room(plan.tokens + following.tokens) and not self._ledger.unclean:
+        if following and self._ledger.fits(plan.tokens + following.tokens) and not self._ledger.unclean:
             self._prepared = plan, following
 
     def take_prepared(self, plan: StepPlan) -> StepPlan | None:

@@ -62,9 +62,13 @@ class PooledLedger(KVLedger):
         return self._used(held) + coming + own + growth <= self._pool.cells
 
     @override
+    def fits(self, cells: int) -> bool:
+        return self._used({slot.seq_id: slot.size for slot in self.slots}) + cells <= self._pool.cells
+
+    @override
     def make_room(self, cells: int) -> bool:
         """Evict the least recently used prefixes until so many cells are free. Return whether they are."""
-        while self._used({slot.seq_id: slot.size for slot in self.slots}) + cells > self._pool.cells:
+        while not self.fits(cells):
             cached = [slot for slot in self.slots if slot.cached]
             if not cached:
                 return False

@@ -185,6 +185,15 @@ def test_a_waiting_request_that_is_cancelled_is_released_before_the_step_after_t
     assert driver.released(key).phase == "queued"
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_step_that_may_not_come_evicts_no_prefix(ahead: bool) -> None:
+    driver = Driver(FakeModel(slots=2, context=256, pool=256), ahead=ahead)
+    driver.serve("a" * 100, max_tokens=1)
+    driver.serve("b" * 100, max_tokens=57)  # the cells of both fill the cache: the last token needs none
+    key = driver.serve("a" * 100, max_tokens=1)
+    assert driver.finished(key).cached == 99
+
+
 def test_neighbouring_rows_are_planned_while_the_step_before_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = decoding("one", "two", speculative=False)
     late: list[int] = []
