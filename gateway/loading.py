@@ -17,7 +17,7 @@ logger = logging.getLogger("gateway")
 async def log_loading(
     sources: Mapping[str, EngineSource], urls: Sequence[str], settings: Settings, shutdown: anyio.Event
 ) -> None:
-    """Log the progress of loading, then the URLs. Sets `shutdown` if a model cannot be loaded.
+    """Log the progress of loading, then the URLs unless the server stops. Sets `shutdown` if a model cannot be loaded.
 
     Where models are loaded on demand, they are only named: their downloads and loads are logged as they happen.
     """
@@ -31,6 +31,8 @@ async def log_loading(
             shutdown.set()
             return
         loaded[name] = model
+    if shutdown.is_set():  # the sockets are closed
+        return
     if settings.max_tokens is None and any(model.generates for model in loaded.values()):
         logger.info("an answer may fill its slot if its request has no limit; --max-tokens sets one for all")
     served = [describe(name, model) for name, model in loaded.items()]

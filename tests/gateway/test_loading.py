@@ -95,6 +95,22 @@ async def test_a_model_may_be_lost_while_another_one_is_loading(
     assert not shutdown.is_set()
 
 
+async def test_a_server_that_stops_while_a_model_is_loading_is_not_called_listening(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    engine = Loads()
+    engine.post(EngineState.LOADING)
+    sources = {"m": OpenEngine(cast("Engine", engine))}
+    shutdown = anyio.Event()
+    with caplog.at_level(logging.INFO):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(log_loading, sources, ["http://host"], read_settings(["serve"], {}), shutdown)
+            await anyio.wait_all_tasks_blocked()
+            shutdown.set()
+            engine.post(EngineState.READY)
+    assert [line for line in caplog.messages if "listening" in line] == []
+
+
 @pytest.mark.parametrize(
     ("kept", "words"),
     [
