@@ -248,6 +248,7 @@ RULES: dict[str, set[str]] = {
     "gateway.bench": {"gateway.bench", "gateway.arguments", "anyio", "orjson"},
     "gateway.doctor": {"gateway.doctor", "gateway.arguments", "gateway.chat", "engine"},
     "gateway.doctor.arguments": {"gateway.arguments", "gateway.flags"},
+    "gateway.doctor.findings": {"gateway.doctor", "gateway.chat", "engine", "engine.hardware"},
     "gateway.doctor.command": {
         "gateway.doctor",
         "gateway.arguments",

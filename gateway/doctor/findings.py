@@ -6,6 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from engine import BuildReport, InstallationReport, MachineReport, ModelInfo, ServingReport
+from engine.hardware import RopeScaling
 from gateway.chat.template import ChatTemplate
 from gateway.doctor.diagnosis import Diagnosis, ModelDiagnosis, Repacking
 
@@ -67,6 +68,8 @@ def _of_model(installation: InstallationReport, model: ModelDiagnosis) -> Iterat
         yield from _of_weights(installation, model.serving.model)
         if not model.subject.sets_context:
             yield from _of_context(model.serving)
+        elif model.subject.config.rope == RopeScaling():  # scaled positions extend the training context
+            yield from _of_long_context(model.serving.model)
         yield from _of_template(model.serving.model, model.template)
 
 
@@ -115,6 +118,12 @@ def _of_context(serving: ServingReport) -> Iterator[Finding]:
     ways = [f"--slots {slots} allows {context}" for slots, context in sorted(more.items(), reverse=True)]
     text = f"slots have {model.context} of the {model.trained_context} tokens that the model was trained on"
     yield Finding(Level.ADVICE, f"{text}; {' and '.join([*ways, 'more free memory allows more'])}")
+
+
+def _of_long_context(model: ModelInfo) -> Iterator[Finding]:
+    if model.generates and model.context > model.trained_context:
+        text = f"slots have {model.context} tokens, more than the {model.trained_context} that the model was trained on"
+        yield Finding(Level.WARNING, f"{text}: choose a smaller --context")
 
 
 def _of_template(model: ModelInfo, own: str | None) -> Iterator[Finding]:

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine import DeviceReport, InstallationReport
+from engine import DeviceReport, EngineConfig, InstallationReport
+from engine.hardware import RopeScaling
 from gateway.doctor import findings as module
 from gateway.doctor.diagnosis import Diagnosis, Repacking
 from gateway.doctor.findings import REINSTALL, Level, findings
@@ -141,6 +142,21 @@ def test_a_model_for_embeddings_needs_neither_a_template_nor_a_long_context() ->
 def test_a_context_that_the_operator_has_set_is_no_finding() -> None:
     serving = replace(SERVING, model=replace(MODEL, trained_context=32768))
     assert found(examined(serving=serving, subject=replace(EXAMINED.subject, sets_context=True))) == []
+
+
+def test_a_context_longer_than_the_training_context_is_a_finding() -> None:
+    text = "slots have 5000 tokens, more than the 4096 that the model was trained on: choose a smaller --context"
+    assert found(long_context(RopeScaling())) == [(Level.WARNING, text)]
+
+
+def test_a_context_that_scaled_positions_extend_is_no_finding() -> None:
+    assert found(long_context(RopeScaling(freq_scale=0.5))) == []
+
+
+def long_context(rope: RopeScaling) -> Diagnosis:
+    """Return the reports with a context that the operator has set, and that the model was not trained on."""
+    subject = replace(EXAMINED.subject, config=EngineConfig(model="some.gguf", rope=rope), sets_context=True)
+    return examined(serving=replace(SERVING, model=replace(MODEL, context=5000)), subject=subject)
 
 
 def test_an_unknown_cpu_is_no_finding() -> None:
