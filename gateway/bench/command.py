@@ -17,7 +17,7 @@ from gateway.arguments import ExitCode, exit_with
 from gateway.bench import plot, table
 from gateway.bench.arguments import TERMINAL, Arguments, read_arguments
 from gateway.bench.load import run_clients
-from gateway.bench.models import NoModel, only_model
+from gateway.bench.models import NoModel, Unreachable, only_model
 from gateway.bench.outcome import Outcome
 from gateway.bench.summary import Summary, summarise
 
@@ -58,6 +58,8 @@ class Bench:
         given = self._arguments
         try:
             self._model = self._model or await only_model(given.target, given.timeout)
+        except Unreachable as error:
+            return exit_with(ExitCode.SETTINGS, f"cannot reach {given.url}: {error}", "bench")
         except NoModel as error:
             message = f"cannot choose a model of {given.url}; name one with --model: {error}"
             return exit_with(ExitCode.SETTINGS, message, "bench")

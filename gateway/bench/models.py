@@ -15,6 +15,10 @@ class NoModel(Exception):
     """The server does not list exactly one model. The text gives the reason."""
 
 
+class Unreachable(Exception):
+    """There is no connection to the server. The text gives the reason."""
+
+
 async def only_model(target: Target, answer_timeout: float) -> str:
     """Return the name of the server's only model, as listed by `/models`.
 
@@ -23,13 +27,16 @@ async def only_model(target: Target, answer_timeout: float) -> str:
         answer_timeout: maximum time of the answer, in seconds.
 
     Raises:
-        NoModel: the request failed, or the server lists no model or several.
+        Unreachable: the connection failed.
+        NoModel: the request failed otherwise, or the server lists no model or several.
     """
     exchange = Exchange(streamed=False)
     async with open_receiver() as receiver:
         with Client(target, receiver, answer_timeout) as client:
             await client.send(target.get("models"), exchange)
     if exchange.problem:
+        if exchange.problem.kind == "connection":
+            raise Unreachable(exchange.problem.words)
         hint = _VERSION_HINT if exchange.problem.kind == "status 404" else ""
         raise NoModel(f"{exchange.problem.kind}: {exchange.problem.words}{hint}")
     body = exchange.answer.body if isinstance(exchange.answer, WholeAnswer) else b""

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,16 @@ async def test_an_unreadable_model_list_is_one_line_and_2(capsys: pytest.Capture
     assert said.err.endswith("/v1; name one with --model: status 401: Wrong key.\n")
     assert said.err.count("\n") == 1
     assert not [name for name in files if Path(name).exists()]  # noqa: ASYNC240 - a test has time
+
+
+@pytest.mark.anyio
+async def test_a_server_that_does_not_run_is_one_line_and_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        url = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    code = await Bench(read_arguments(["--url", url], {})).run()
+    said = capsys.readouterr()
+    assert (code, said.out) == (ExitCode.SETTINGS, "")
+    assert said.err == f"llama-gateway bench: cannot reach {url}: Connection refused\n"
 
 
 @pytest.mark.anyio
