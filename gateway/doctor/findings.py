@@ -121,7 +121,7 @@ def _of_context(serving: ServingReport) -> Iterator[Finding]:
 
 
 def _of_long_context(model: ModelInfo) -> Iterator[Finding]:
-    if model.generates and model.context > model.trained_context:
+    if model.generates and 0 < model.trained_context < model.context:
         text = f"slots have {model.context} tokens, more than the {model.trained_context} that the model was trained on"
         yield Finding(Level.WARNING, f"{text}: choose a smaller --context")
 
