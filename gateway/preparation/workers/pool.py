@@ -54,7 +54,6 @@ class WorkerPool:
         self._small: ClientTurns[_Ticket] = ClientTurns()
         self._large: ClientTurns[_Ticket] = ClientTurns()
         self._warm_ups: dict[Job, None] = {}
-        self._wanted = anyio.Event()
         self._ended = False
 
     async def run(self, client: str, job: Job, payload: bytes) -> bytes:
@@ -96,7 +95,7 @@ class WorkerPool:
 
     @asynccontextmanager
     async def open(self, modules: Sequence[str]) -> AsyncIterator[None]:
-        """Start workers with the first job, and end them.
+        """Start workers at once, so that the first request does not wait for them or compete with them, and end them.
 
         Args:
             modules: imported once for all workers, the first before there is one: those of the jobs' functions.
@@ -110,8 +109,7 @@ class WorkerPool:
                 tasks.cancel_scope.cancel()
 
     async def _keep(self, modules: Sequence[str]) -> None:
-        """Keep a fork server and its workers running, from the first job on."""
-        await self._wanted.wait()
+        """Keep a fork server and its workers running."""
         while True:
             try:
                 async with open_fork_server(modules) as server, anyio.create_task_group() as tasks:
@@ -186,7 +184,6 @@ class WorkerPool:
             raise Busy("Too many requests wait for their preparation.", code="queue_full")
         ticket = _Ticket()
         queue.add(client, ticket)
-        self._wanted.set()
         self._assign()
         try:
             with anyio.move_on_after(MAX_WAIT):

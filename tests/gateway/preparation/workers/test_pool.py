@@ -82,6 +82,12 @@ def ended(pid: int) -> bool:
     return False
 
 
+async def test_workers_start_before_the_first_job() -> None:
+    created = WorkerPool()
+    async with created.open([functions.__name__]):
+        await until_idle(created)
+
+
 @pytest.mark.parametrize("size", [0, 1, 100_000, 2**20 - 1])
 async def test_argument_and_payload_cross(pool: WorkerPool, size: int) -> None:
     assert await pool.run("client", job(functions.echo, "a"), b"x" * size) == b"a" + b"x" * size
