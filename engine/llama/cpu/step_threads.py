@@ -10,9 +10,12 @@ smaller one, and has no trial with fewer: one step of a long prompt with half of
 by as much again.
 """
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+
+logger = logging.getLogger(__name__)
 
 Ladder = tuple[int, ...]
 """Numbers of threads to choose from, in ascending order."""
@@ -115,6 +118,13 @@ class _Window:
         self.rows += rows
         self.steps += 1
 
+    def add_all(self, others: "_Window") -> None:
+        """Add the steps of another window."""
+        self.seconds += others.seconds
+        self.cpu_seconds += others.cpu_seconds
+        self.rows += others.rows
+        self.steps += others.steps
+
 
 @dataclass(slots=True)
 class _Trial:
@@ -135,6 +145,11 @@ class _Trial:
         return self.windows % 2 == 0
 
     @property
+    def rows(self) -> int:
+        """Rows of a step, as an average."""
+        return round(self.tried.rows / self.tried.steps)
+
+    @property
     def ratio(self) -> float:
         """Time of a step with the other number, relative to the number in use."""
         return self.tried.cost / self.used.cost
@@ -149,9 +164,7 @@ class _Trial:
 
     def add(self, window: _Window) -> None:
         """Add a full window of the number whose turn it is."""
-        total = self.tried if self.tries else self.used
-        total.seconds += window.seconds
-        total.rows += window.rows
+        (self.tried if self.tries else self.used).add_all(window)
         self.windows += 1
 
 
@@ -209,7 +222,7 @@ class ThreadTuner:
         """Begin a trial if it is time for one."""
         if self._cost is None:
             self._cost, self._unit = window.cost, window.seconds
-        self._waited.add(window.rows, window.seconds, window.cpu_seconds)
+        self._waited.add_all(window)
         slower, faster = window.cost > self._cost * _CHANGED, window.cost * _CHANGED < self._cost
         if slower or faster:
             self._direction = -1 if slower else 1
@@ -239,6 +252,7 @@ class ThreadTuner:
         if better:
             self._level = trial.level
             self._pause = 0
+            logger.debug("threads of a step: %d", self._numbers[self._level], extra={"rows": trial.rows})
         else:
             self._direction = -self._direction
             least = _PAUSE if trial.ratio > _CHANGED else _SHORTEST_PAUSE

@@ -1,5 +1,6 @@
 """The threads of a step, on simulated machines: no clock, so a second is what the machine says."""
 
+import logging
 import random
 from collections.abc import Callable
 
@@ -122,6 +123,15 @@ def test_a_neighbour_comes_and_goes() -> None:
     assert run.used.count(2) < 500, "most of them are the steps that it took to notice"
     run.steps(scaling(0.001), 10)
     assert run.used[-1] == 2
+
+
+def test_a_change_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    run = Run(2, rows=8)
+    run.steps(spinning(0.001), 3)
+    assert [(record.getMessage(), record.__dict__["rows"]) for record in caplog.records] == [
+        ("threads of a step: 1", 8)
+    ]
 
 
 @pytest.mark.parametrize("limit", [1, 4, 16])
