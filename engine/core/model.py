@@ -59,7 +59,6 @@ class ModelTraits:
     """Maximum number of cells in these slots, which the idle rows attend to."""
     pool: int | None = None
     """Number of cells that all slots share in a unified cache; None if each slot has cells of its own."""
-
     uses_all_cores: bool = False
     """True if every core of the host computes in a step of one row."""
 

@@ -66,7 +66,7 @@ def route_log() -> None:
 
 
 class LogCapture:
-    """Collects this thread's lines of `level` and above in the list that it yields.
+    """Collects this thread's lines of `level` and above, inside the context, in a list.
 
     Those of `hide_from` and above are kept out of the log; without it, all of them.
     """

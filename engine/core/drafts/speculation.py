@@ -59,9 +59,7 @@ class Speculator:
             drawn: tokens that it drew, accepted draft tokens included.
             accepted: accepted draft tokens.
         """
-        if rows not in self._times:
-            self._times[rows] = deque(maxlen=_RECENT)
-        self._times[rows].append(seconds)
+        self._times.setdefault(rows, deque(maxlen=_RECENT)).append(seconds)
         earned = _CREDIT_OF_DRAWN * drawn + _CREDIT_OF_ACCEPTED * accepted
         self._credit = min(_CREDIT, self._credit + earned - max(0, self._guesses - accepted))
 
@@ -78,7 +76,7 @@ class Speculator:
         if self._pause:
             self._pause -= 1
             return [()] * len(rows)
-        if not [row for row in rows if row.drafter] or not self._may_draft(rows, running):
+        if not any(row.drafter for row in rows) or not self._may_draft(rows, running):
             return [()] * len(rows)
         drafts = [row.drafter.draft(row.tokens, LENGTHS[-1]) if row.drafter else [] for row in rows]
         length = self._best_length(rows, drafts, waits=running > len(rows)) if any(drafts) else 0
