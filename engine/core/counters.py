@@ -48,7 +48,7 @@ class Counters:
         """Return the metrics of a lane of generations, with `waiting` queued sequences."""
         return EngineMetrics(
             **vars(self),
-            slots=ledger.free + ledger.held,
+            slots=len(ledger.slots),
             free=ledger.free,
             held=ledger.held,
             waiting=waiting,
