@@ -19,8 +19,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from engine import embedded_model
-from tests.benchmarks.serving import GUARD, children_of, quantile, request_to, serving
+from tests.benchmarks.serving import GUARD, quantile, request_to, serving
 from tests.failures.processes import cpu_seconds, resident_bytes
+from tests.program import engines_of
 
 _PROGRAM = """
 import sys
@@ -155,7 +156,7 @@ async def main() -> None:
     program = ["-c", _PROGRAM, str(args.step_ms / 1e3)]
     with many_files(args.streams):
         async with serving(*flags, program=program) as served, asyncio.timeout(GUARD):
-            await asyncio.to_thread(report, args, served.port, (served.pid, *children_of(served.pid)))
+            await asyncio.to_thread(report, args, served.port, (served.pid, *engines_of(served.pid)))
 
 
 if __name__ == "__main__":

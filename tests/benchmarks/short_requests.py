@@ -18,8 +18,9 @@ import subprocess
 import time
 from collections.abc import Iterator
 
-from tests.benchmarks.serving import GUARD, children_of, quantile, request_to, serving
+from tests.benchmarks.serving import GUARD, quantile, request_to, serving
 from tests.failures.processes import cpu_seconds
+from tests.program import engines_of
 
 PROMPT = "Once upon a time there was a little girl who had a red ball and a dog. One day she went to"
 
@@ -137,7 +138,7 @@ async def main() -> None:
         return
     async with serving("--model", args.model, "--slots", "32", *args.flags) as served, asyncio.timeout(GUARD):
         with sampled(served.pid, args.profile):
-            await measure(args, served.port, (served.pid, *children_of(served.pid)))
+            await measure(args, served.port, (served.pid, *engines_of(served.pid)))
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ and after each round of streams. A small model shows what the program costs: of 
 import argparse
 import asyncio
 
-from tests.benchmarks.serving import GUARD, children_of, post, serving
+from tests.benchmarks.serving import GUARD, post, serving
 from tests.failures.processes import cpu_seconds
+from tests.program import engines_of
 
 
 async def stream(port: int, number: int, tokens: int) -> int:
@@ -34,7 +35,7 @@ async def main() -> None:
     flags = ["--model", args.model, "--slots", str(args.streams), "--async-backend", args.backend]
     flags += ["--threads", str(args.threads)] if args.threads else []
     async with serving(*flags) as served, asyncio.timeout(GUARD * args.rounds):
-        gateway, (engine,) = served.pid, children_of(served.pid)
+        gateway, (engine,) = served.pid, engines_of(served.pid)
         for _ in range(args.rounds):
             before = cpu_seconds(gateway), cpu_seconds(engine)
             counts = await asyncio.gather(*(stream(served.port, number, args.tokens) for number in range(args.streams)))
