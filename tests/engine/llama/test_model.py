@@ -65,7 +65,7 @@ def test_fewer_threads_than_cores_leave_a_core_to_others(
     monkeypatch: pytest.MonkeyPatch, threads: int | None, *, all_cores: bool
 ) -> None:
     monkeypatch.setattr(models, "usable_cores", lambda: 2)
-    with load(config(context=256, threads=threads)) as loaded:
+    with load(config(context=256, threads=threads, gpu_layers=0)) as loaded:
         assert loaded.traits.uses_all_cores is all_cores
 
 
