@@ -43,10 +43,11 @@ def test_steps_for_which_others_wait_share_the_target() -> None:
     assert [budget.tokens(hurried=True, steps=steps) for steps in (1, 2, 4, 100)] == [100, 50, 25, 16]
 
 
-def test_a_pass_has_whole_tiles() -> None:
+@pytest.mark.parametrize(("fitting", "tokens"), [(64, 64), (100, 96), (119, 96), (120, 128), (128, 128)])
+def test_a_pass_has_whole_tiles_the_last_of_which_fits_but_for_a_quarter(fitting: int, tokens: int) -> None:
     budget = PromptBudget(1.0, smallest=32, tile=32)
-    budget.observe(100, 1.0)
-    assert budget.tokens(hurried=True) == 96
+    budget.observe(fitting, 1.0)
+    assert budget.tokens(hurried=True) == tokens
 
 
 def test_no_pass_exceeds_a_call_also_where_that_is_less_than_what_is_efficient() -> None:
