@@ -3,6 +3,7 @@
 import logging
 import random
 from collections.abc import Callable
+from statistics import mean
 
 import pytest
 
@@ -84,13 +85,23 @@ def test_a_start_beside_other_work_is_soon_made_up_for() -> None:
     assert run.used[-1] == 2
 
 
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize(("cores", "share"), [(0, 0.8), (2, 0.97)])
-def test_a_tenth_is_seen_in_steps_that_scatter(seed: int, cores: int, share: float) -> None:
+def share_of_two(seed: int, cores: int) -> float:
+    """Return the share of the steps with two threads, where these are a tenth faster and steps scatter."""
     chance = random.Random(seed)
     run = Run(2, cores=cores)
     run.steps(lambda threads: (0.02 if threads == 1 else 0.018) * chance.choice((0.9, 0.9, 0.9, 1.5)), 60)
-    assert run.used.count(2) > share * len(run.used)
+    return run.used.count(2) / len(run.used)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_tenth_is_seen_in_steps_that_scatter(seed: int) -> None:
+    assert share_of_two(seed, cores=2) > 0.97
+
+
+def test_a_tenth_is_mostly_seen_where_threads_lack_cores() -> None:
+    shares = [share_of_two(seed, cores=0) for seed in range(40)]
+    assert sum(share > 0.85 for share in shares) >= 38
+    assert mean(shares) > 0.92
 
 
 def test_threads_with_a_core_each_are_tried_with_fewer_seldom() -> None:
