@@ -135,7 +135,7 @@ class LlamaContext:
         if outcome is Outcome.DONE and not self._changed:
             tuner.observe(rows, time.perf_counter() - began, time.process_time() - cpu_began)
         self._changed = False
-        if lines and outcome in (None, Outcome.DONE):
+        if outcome in (None, Outcome.DONE):
             for line in lines:
                 logger.warning("llama_decode: %s", line.text)
         if outcome is None:

@@ -108,8 +108,7 @@ class LlamaRunner(Runner):
         """
         if self._best:
             self._best.prepare(plan)
-        in_parts = self._in_parts and len(plan.chunks) > 1 and not plan.drafted
-        return self._run_parts(plan) if in_parts else self._run(plan)
+        return self._run_parts(plan) if self._in_parts and not plan.drafted else self._run(plan)
 
     def _run_parts(self, plan: StepPlan) -> StepResult:
         """Run a step by one call to llama.cpp for each weight pass, because rows of one call share their depth.
@@ -145,8 +144,7 @@ class LlamaRunner(Runner):
             self._cache.keep(plan.chunks[0].seq_id)
         outcome = self._context.decode(self._batch, abortable=self._may_abort(plan))
         seconds = time.perf_counter() - began
-        if idle:
-            self._idle_rows.drop(idle)
+        self._idle_rows.drop(idle)
         if outcome is Outcome.ABORTED:
             self._undo(plan)
         if outcome is not Outcome.DONE:
@@ -181,7 +179,7 @@ class LlamaRunner(Runner):
                 positions=[chunk.start for chunk in chunks],
                 outputs=[chunk.sample or chunk.score for chunk in chunks],
             )
-        return self._idle_rows.add(chunks, self._batch) if plan.decode and len(chunks) > 1 else []
+        return self._idle_rows.add(chunks, self._batch) if plan.decode else []
 
     def _add(self, chunk: Chunk) -> None:
         last = self._batch.add(chunk.tokens, seq_id=chunk.seq_id, start=chunk.start, output=chunk.sample)
