@@ -13,6 +13,7 @@ from engine.config import EngineConfig
 from engine.core.kv.prefix_store import MIN_SPEED_OF_SAVES, PrefixStore
 from engine.info import ModelInfo
 from engine.llama import devices
+from engine.llama.cpu.properties import lacks_processors
 from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.hardware.cpu_share import take_cpu_share
 from engine.llama.memory.buffers import HOST, Buffers
@@ -47,6 +48,7 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
         LoadError: The model cannot be loaded as configured.
     """
     take_cpu_share(config.hardware)
+    _warn_of_threads(config)
     gpu_before = devices.gpu_memory()
     model = stack.enter_context(LlamaModel(config, progress))
     limits = embedding_limits(model)
@@ -70,6 +72,13 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
     return LoadedModel(
         model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store, files, facts
     )
+
+
+def _warn_of_threads(config: EngineConfig) -> None:
+    """Warn of numbers of threads that were chosen too large."""
+    for flag, threads in ("--threads", config.threads), ("--threads-batch", config.threads_batch):
+        if threads and lacks_processors(threads):
+            logger.warning("%s %d is more than the processors of this process: steps are much slower", flag, threads)
 
 
 def _open_files(facts: bytes, config: EngineConfig, stack: ExitStack) -> PrefixFileService | None:

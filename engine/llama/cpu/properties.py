@@ -17,6 +17,12 @@ def usable_cores() -> int:
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
+def lacks_processors(threads: int) -> bool:
+    """Return whether so many threads cannot all run at once in this process: by its affinity, and by its quota."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return threads > max(1, min(processors, cpu_quota() or processors))
+
+
 def _physical_cores() -> int:
     """Return the number of cores by affinity. Two threads on one core slow each other down."""
     if not hasattr(os, "sched_getaffinity"):  # not Linux

@@ -12,6 +12,7 @@ from engine.hardware import Hardware
 from engine.info import ModelInfo
 from engine.llama import devices
 from engine.llama.memory.gpu_share import DRIVER
+from engine.worker import main as program
 from engine.worker.main import load
 from tests.models import model_path
 from tests.random_bert import write_random_bert
@@ -52,3 +53,14 @@ def test_the_buffers_are_those_of_the_model_without_its_process_and_its_prefix_s
     small, large = loaded(0), loaded(2**40)
     assert small.host_buffers == large.host_buffers < small.host_memory
     assert small.host_buffers > small.size + small.cells * small.cell_bytes - 2**14  # the log is exact to 5 KiB
+
+
+def test_more_threads_than_processors_have_a_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(program, "lacks_processors", lambda threads: threads > 1)
+    config = EngineConfig(model=str(model_path()), slots=1, context=256, threads=1, threads_batch=2)
+    with ExitStack() as stack:
+        load(config, lambda _share: None, stack)
+    [warning] = [record.message for record in caplog.records if "processors" in record.message]
+    assert warning.startswith("--threads-batch 2 is more than")
