@@ -91,6 +91,8 @@ def _remove_stale(path: Path) -> None:
         if not stat.S_ISSOCK(path.stat().st_mode):
             raise OSError("it exists and is not a socket")  # `bind` says that the address is in use
     except FileNotFoundError:
+        if path.is_symlink():
+            raise OSError("it is a symbolic link to a file that does not exist") from None
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.setblocking(False)

@@ -169,6 +169,13 @@ def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "notes"
 
 
+def test_a_link_whose_target_does_not_exist_is_left_alone(tmp_path: Path) -> None:
+    link = tmp_path / "gateway.sock"
+    link.symlink_to(tmp_path / "missing")
+    assert refusal(link) == f"cannot listen on {link}: it is a symbolic link to a file that does not exist"
+    assert link.is_symlink()
+
+
 def test_a_path_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "missing" / "gateway.sock"
     assert refusal(missing) == f"cannot listen on {missing}: No such file or directory"
