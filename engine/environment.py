@@ -18,6 +18,8 @@ SECRETS = frozenset(
     }
 )
 """Other variables with secrets that only the gateway process reads."""
+HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
+"""Lets malloc of glibc ask the kernel for huge pages. A process reads it when it starts."""
 _ROOT = Path(__file__).parents[1]
 
 

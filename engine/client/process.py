@@ -11,7 +11,7 @@ from typing import Self
 import anyio
 from anyio.abc import Process
 
-from engine.environment import without_secrets
+from engine.environment import HUGE_PAGES, without_secrets
 from engine.notifier import Notifier
 from engine.protocol.codec import Decoder, encode
 from engine.protocol.messages import Message, ToEngine
@@ -48,7 +48,7 @@ def child_environment(own: Mapping[str, str]) -> dict[str, str]:
 
     Unused OpenBLAS (of numpy) would start a thread per core.
     """
-    defaults = {"OPENBLAS_NUM_THREADS": "1"}
+    defaults = {"OPENBLAS_NUM_THREADS": "1", **HUGE_PAGES}
     if "OMP_WAIT_POLICY" not in own:  # which the number of spins would override
         defaults["GOMP_SPINCOUNT"] = _SPINS
     return {**defaults, **without_secrets(own)}

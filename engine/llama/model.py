@@ -97,7 +97,7 @@ class LlamaModel(Model):
         check_file(Path(config.model))
         llama_cpp.llama_backend_init()
         load = plan_load(config)
-        params = load_params(config, load)
+        params = load_params(config, load, available)
         with ExitStack() as resources:
             handle, log = load_file(config.model, params, progress)
             resources.callback(llama_cpp.llama_model_free, handle)

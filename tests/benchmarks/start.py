@@ -40,6 +40,7 @@ def measure(arguments: list[str], environment: dict[str, str]) -> Start:
         connection = connect(port)
         connection.request("GET", "/health")
         connection.getresponse().read()
+        connection.close()  # it would be idle for too long
         answers = time.perf_counter() - begun
         wait_until_loaded(process)
         loaded = time.perf_counter() - begun

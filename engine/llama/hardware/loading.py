@@ -11,10 +11,13 @@ import llama_cpp
 from engine.config import EngineConfig
 from engine.errors import LoadError
 from engine.llama import metadata
+from engine.llama.hardware.huge_pages import copies_weights
 from engine.llama.hardware.params import ModelParams
 from engine.llama.hardware.plan import LoadPlan
 from engine.llama.log_bridge import LogCapture, first_error
 from engine.regular_files import require_regular
+
+logger = logging.getLogger(__name__)
 
 _MAGIC = b"GGUF"
 
@@ -35,12 +38,15 @@ def check_file(path: Path) -> None:
         raise LoadError(f"{path} is not a GGUF file")
 
 
-def load_params(config: EngineConfig, plan: LoadPlan) -> ModelParams:
-    """Return llama.cpp's parameters of the load."""
+def load_params(config: EngineConfig, plan: LoadPlan, available: int) -> ModelParams:
+    """Return llama.cpp's parameters of the load, with so many bytes of memory for this process."""
     params = ModelParams(config.hardware, plan.placement)
     params.c.use_extra_bufts = metadata.repacks(config)
     if config.metadata_only:
         params.c.no_alloc, params.c.load_mode = True, llama_cpp.LLAMA_LOAD_MODE_NONE
+    elif copies_weights(config, plan.placement, available):
+        params.c.load_mode = llama_cpp.LLAMA_LOAD_MODE_NONE
+        logger.info("the weights are copied into huge pages")
     return params
 
 

@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from engine.client.process import EngineProcess, child_environment
+from engine.environment import HUGE_PAGES
 from engine.protocol.messages import SetLogLevel
 from tests.engine.client.harness import GUARD
 
@@ -94,12 +95,12 @@ async def test_a_started_child_has_the_environment_without_secrets(monkeypatch: 
 
 def test_the_child_gets_defaults_for_its_libraries() -> None:
     given = child_environment({"PATH": "/bin"})
-    assert given == {"PATH": "/bin", "OPENBLAS_NUM_THREADS": "1", "GOMP_SPINCOUNT": "20000"}
+    assert given == {"PATH": "/bin", "OPENBLAS_NUM_THREADS": "1", "GOMP_SPINCOUNT": "20000", **HUGE_PAGES}
 
 
 @pytest.mark.parametrize("own", [{"OMP_WAIT_POLICY": "active"}, {"GOMP_SPINCOUNT": "7"}])
 def test_the_users_choice_of_waiting_counts(own: dict[str, str]) -> None:
-    assert child_environment(own) == {"OPENBLAS_NUM_THREADS": "1", **own}
+    assert child_environment(own) == {"OPENBLAS_NUM_THREADS": "1", **HUGE_PAGES, **own}
 
 
 @pytest.mark.parametrize("name", ["LLAMA_API_KEY", "LLAMA_GATEWAY_API_KEY", "LLAMA_GATEWAY_KEYS", "HF_TOKEN"])
