@@ -9,12 +9,14 @@ each reading of the server is compared with the limits right before and right af
 
 import argparse
 import asyncio
+import os
 import random
 import statistics
 import subprocess
 import sys
 import time
 
+from engine.client.process import child_environment
 from engine.config import EngineConfig
 from engine.core.sequence import Sequence
 from engine.core.step import Chunk, StepPlan
@@ -72,7 +74,13 @@ async def speed(served: Served, clients: int, requests: int, *, stream: bool) ->
 
 def limit_in_a_process(args: argparse.Namespace, rows: int) -> float:
     command = [sys.executable, "-m", "tests.benchmarks.throughput", "--model", args.model, "--limit", str(rows)]
-    done = subprocess.run([*command, "--threads", str(args.threads)], check=True, stdout=subprocess.PIPE, timeout=GUARD)
+    done = subprocess.run(
+        [*command, "--threads", str(args.threads)],
+        env=child_environment(os.environ),  # in the same pages
+        check=True,
+        stdout=subprocess.PIPE,
+        timeout=GUARD,
+    )
     return float(done.stdout)
 
 
