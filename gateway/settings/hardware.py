@@ -55,8 +55,8 @@ class HardwareSettings(BaseModel):
     load_mode: LoadMode = Field(
         "auto",
         description="how the file is read: mmap maps it, none copies it, mlock keeps it from being swapped, direct-io "
-        "bypasses the page cache; auto copies it into huge pages on Linux where the memory has room for it twice, and "
-        "otherwise maps it, unless a device cannot",
+        "bypasses the page cache; auto copies it into huge pages on Linux if it takes a third of the available memory "
+        "at most, and otherwise maps it, unless a device cannot",
     )
     numa: Numa | None = Field(
         None,

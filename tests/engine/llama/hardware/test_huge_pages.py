@@ -4,6 +4,7 @@ import os
 import platform
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.environment import HUGE_PAGES
+from engine.gguf.cells import cell_bytes
+from engine.gguf.header import read_header
 from engine.hardware import Hardware
 from engine.llama import devices
 from engine.llama.hardware import huge_pages
@@ -50,10 +53,11 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_malloc_has_huge_pages_where_it_asks_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("other", ["", "glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=1073741824"])
+def test_malloc_has_huge_pages_where_it_asks_for_them(monkeypatch: pytest.MonkeyPatch, other: str) -> None:
     assert malloc_has_huge_pages()
     for name in HUGE_PAGES:
-        monkeypatch.setenv(name, "glibc.malloc.hugetlb=0")
+        monkeypatch.setenv(name, other)
     assert not malloc_has_huge_pages()
 
 
@@ -82,10 +86,29 @@ def config(**hardware: Any) -> EngineConfig:
 
 
 @pytest.mark.usefixtures("kernel")
-def test_weights_are_copied_where_the_memory_holds_them_twice() -> None:
-    size = model_path().stat().st_size
-    assert copies_weights(config(), ON_HOST, 2 * size)
-    assert not copies_weights(config(), ON_HOST, 2 * size - 1)
+def test_weights_are_copied_where_two_engines_and_the_cached_file_have_room() -> None:
+    needed = 3 * model_path().stat().st_size
+    assert copies_weights(config(), ON_HOST, needed)
+    assert not copies_weights(config(), ON_HOST, needed - 1)
+
+
+@pytest.mark.usefixtures("kernel")
+@pytest.mark.parametrize("chosen", [{"context": 300}, {"earlier_context": 512}])
+def test_there_must_be_room_for_a_chosen_context_and_prefix_store(chosen: dict[str, Any]) -> None:
+    cells = cell_bytes(read_header(model_path()), "f16", "q8_0")
+    own = replace(config(), slots=2, kv_type_v="q8_0", prefix_store=1000, **chosen)
+    needed = 3 * model_path().stat().st_size + 2 * (2 * 512 * cells.token + 1000)
+    assert cells.token
+    assert copies_weights(own, ON_HOST, needed)
+    assert not copies_weights(own, ON_HOST, needed - 1)
+
+
+@pytest.mark.usefixtures("kernel")
+def test_a_damaged_file_counts_with_its_size(tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.gguf"
+    damaged.write_bytes(b"GGUF")
+    assert copies_weights(EngineConfig(model=str(damaged), context=512), ON_HOST, 12)
+    assert not copies_weights(EngineConfig(model=str(damaged), context=512), ON_HOST, 11)
 
 
 def test_weights_are_not_copied_without_huge_pages(kernel: Path) -> None:
