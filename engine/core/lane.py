@@ -153,9 +153,6 @@ class LaneScheduler(Protocol[JobT_contra, PlanT, ResultT_contra]):
             `Released` if the request never held memory. Otherwise None, and `Released` comes with the next `Work`.
         """
 
-    def fail_all(self, message: str) -> None:
-        """End every request, because the current step could not be run. `Failed` comes with the next `Work`."""
-
     def demand(self) -> Demand:
         """Start requests for which there is room. Return the kinds of steps that are possible now."""
 
@@ -164,7 +161,7 @@ class LaneScheduler(Protocol[JobT_contra, PlanT, ResultT_contra]):
 
         Args:
             turn: the kind of step to plan, for which there is demand; None leaves the step to another lane. The step
-                is current until `apply` or `fail_all`, unless it is dropped and another one is planned.
+                is current until `apply`, unless it is dropped and another one is planned.
             contended: whether other lanes wait for the step.
         """
 

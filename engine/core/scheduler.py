@@ -95,12 +95,6 @@ class Scheduler:
         if group := self._groups.get(key):
             group.end_reasoning()
 
-    def fail_all(self, message: str) -> None:
-        """End every request, because the current step could not be run."""
-        self.in_step.end()
-        for group in list(self._groups.values()):
-            self._fail(group, message)
-
     def demand(self) -> Demand:
         """Start sequences in the free slots. Return whether there are rows to decode, and prompts to compute."""
         self._outbox.news += [(group.key, Started()) for group in self._running.admit()]

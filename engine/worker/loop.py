@@ -1,6 +1,5 @@
 """Step loop over all lanes: plan, run, apply; and its thread-safe interface for other threads."""
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -13,13 +12,10 @@ from engine.background import Background
 from engine.core.kv.prefix_file import FileService
 from engine.core.lane import Job, News, Work
 from engine.core.turns import NO_DEMAND, Turns
-from engine.errors import LoadError
 from engine.events import Event, Released
 from engine.info import EngineMetrics, HeldPrefix, SlotInfo
 from engine.worker.lanes.lane import AnyLane, JobT, Lane, PlanT, RequestT_contra, ResultT
 from engine.worker.progress import Progress
-
-logger = logging.getLogger(__name__)
 
 Publish = Callable[[Iterable[tuple[int, Event]], EngineMetrics], None]
 
@@ -204,12 +200,7 @@ class StepLoop:
 
     def _run_step(self, lane: Lane[RequestT_contra, JobT, PlanT, ResultT], plan: PlanT) -> None:
         self._following = None
-        try:
-            result = lane.run(plan)
-        except LoadError as error:
-            self._background.wait()
-            self._fail(lane, error.message)
-            return
+        result = lane.run(plan)
         self._background.wait()
         if following := self._follow_up(lane, plan, result):
             self._following = lane, following
@@ -250,11 +241,6 @@ class StepLoop:
                 return True
             lane.scheduler.in_step.end()
             return False
-
-    def _fail(self, lane: AnyLane, why: str) -> None:
-        logger.error("a step cannot be run, and its requests fail", extra={"lane": type(lane).__name__, "why": why})
-        with self._lock:
-            lane.scheduler.fail_all(why)
 
     def _metrics(self) -> EngineMetrics:
         return reduce(add, (lane.scheduler.metrics() for lane in self._lanes))

@@ -23,6 +23,8 @@ class Effort(Enum):
     """A part of an answer to a query, which may wait until earlier parts are written."""
     COMPILE = "compile"
     """A grammar or a sampler to compile, for up to a second. llguidance releases the interpreter's lock."""
+    OPEN = "open"
+    """The embedder to open for the first request, for some seconds where its context is large."""
 
 
 Slices: TypeAlias = Generator[Effort, None, ResultT]

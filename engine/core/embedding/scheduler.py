@@ -93,12 +93,6 @@ class EmbeddingScheduler:
         self._outbox.news.append((key, released))
         return None
 
-    def fail_all(self, message: str) -> None:
-        """End every request, because the current step could not be run."""
-        self.in_step.end()
-        for job in list(self._jobs.values()):
-            self._fail(job, message)
-
     def demand(self) -> Demand:
         """Return the demand: a bulk step while there are requests."""
         return Demand(urgent=False, bulk=bool(self._jobs))

@@ -26,6 +26,7 @@ class Lane(Protocol[RequestT_contra, JobT, PlanT, ResultT]):
 
         Raises:
             RequestError: The request can never be served.
+            EngineFault: There is not enough memory to open what it needs.
         """
 
     def carry_out(self, changes: Iterable[Change], lock: Lock) -> None:
@@ -38,8 +39,6 @@ class Lane(Protocol[RequestT_contra, JobT, PlanT, ResultT]):
         """Run one step. For the step thread.
 
         Raises:
-            LoadError: There is not enough memory to open the embedder. The requests of this lane fail; other lanes
-                continue.
             Exception: The state of the model is undefined, and the process must end.
         """
 

@@ -268,16 +268,6 @@ def test_a_long_prompt_keeps_to_the_target_beside_a_choice_of_its_own_request() 
     assert [counts(driver.compute()) for _ in range(2)] == [[1], [64]]
 
 
-def test_a_step_that_failed_is_not_taken_for_an_abandoned_one() -> None:
-    driver = Driver()
-    key = driver.add("a")
-    assert driver.plan().plan is not None
-    driver.scheduler.fail_all("no memory")
-    assert not driver.scheduler.in_step.abandoned
-    driver.drain()
-    assert driver.last(key) == Failed("no memory", "engine_failed")
-
-
 def test_a_request_alone_takes_large_passes() -> None:
     driver = Driver(FakeModel(context=4096))
     driver.add("a" * 1000)

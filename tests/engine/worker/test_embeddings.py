@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from engine.errors import EngineFault
-from engine.events import Embedded, Failed, Finished, Released
-from engine.protocol.messages import Accepted, Cancel, Refused
+from engine.events import Embedded, Finished, Released
+from engine.protocol.messages import Accepted, Refused
 from engine.testing.fake_embedder import vector_of
 from engine.testing.fake_model import VOCABULARY, FakeModel
 from engine.worker.worker import EXIT_FAULT
@@ -64,7 +64,8 @@ def test_the_embedder_is_created_once_for_the_first_request(client: Client) -> N
 def test_an_embedder_that_cannot_be_made_fails_the_request_and_is_tried_again(client: Client) -> None:
     client.open_errors.append("no memory")
     client.embed(1, "text")
-    assert client.event(1, Failed) == Failed("no memory", "engine_failed")
+    fault = client.expect(Refused).fault
+    assert (fault.kind, fault.message, fault.code) == ("EngineFault", "no memory", "engine_failed")
     client.embed(2, "text")
     client.event(2, Embedded)
 
@@ -96,7 +97,9 @@ def test_a_cancel_aborts_the_pass_of_a_lone_request(client: Client, embedding_ga
     assert client.embedder.cells == {}
 
 
-def test_a_cancel_while_the_embedder_is_opened_aborts_the_first_pass(client: Client) -> None:
+@pytest.fixture
+def opening(client: Client) -> Iterator[threading.Event]:
+    """Request 1 waits for the embedder, which is opened when the test sets the event, or ends."""
     begun, go_on = threading.Event(), threading.Event()
 
     def open_slowly() -> None:
@@ -106,13 +109,33 @@ def test_a_cancel_while_the_embedder_is_opened_aborts_the_first_pass(client: Cli
     client.on_open = open_slowly
     client.embed(1, "hello")
     assert begun.wait(GUARD)
-    client.worker.receive(Cancel(1))
+    yield go_on
     go_on.set()
-    assert client.event(1, Released) == Released("embedding", 0, 0)
-    metrics = client.inspect().metrics
-    assert (metrics.aborted, metrics.embedding_tokens, client.embedder.cells) == (1, 0, {})
+
+
+def test_a_generation_does_not_wait_while_the_embedder_is_opened(client: Client, opening: threading.Event) -> None:
+    client.generate(2, "hello", max_tokens=8)
+    client.event(2, Finished)
+    opening.set()
+    client.event(1, Embedded)
+
+
+def test_a_cancel_does_not_wait_while_the_embedder_is_opened(client: Client, opening: threading.Event) -> None:
+    assert client.cancel(1) == Released("intake", 0, 0)
+    opening.set()
     client.embed(2, "next")
     client.event(2, Embedded)
+    assert (client.opened, client.inspect().metrics.embeddings) == (1, 1)
+
+
+def test_requests_that_come_while_the_embedder_is_opened_open_no_other(
+    client: Client, opening: threading.Event
+) -> None:
+    client.embed(2, "next")
+    opening.set()
+    for key in (1, 2):
+        client.event(key, Embedded)
+    assert client.opened == 1
 
 
 def test_a_cancel_between_two_passes_frees_the_cells(client: Client, embedding_gate: Gate) -> None:

@@ -12,7 +12,7 @@ from engine.config import EngineConfig
 from engine.core.lane import News, StepMembers, Work
 from engine.core.step import Change, StepPlan
 from engine.core.turns import Demand, Turn
-from engine.errors import Busy, EngineFault, LoadError
+from engine.errors import Busy, EngineFault
 from engine.events import Embedded, Event, Failed, Finished, Released, Text
 from engine.info import EngineMetrics, HeldPrefix, SlotInfo
 from engine.request import EmbeddingRequest, GenerationRequest
@@ -81,11 +81,6 @@ class ErrandLane:
         del self.errands[key]
         self.in_step.leave(key, key)
         self._news.append((key, Released("errand", 0, 0)))
-
-    def fail_all(self, message: str) -> None:
-        self.in_step.end()
-        self._news += [(key, Failed(message, "engine_failed")) for key in self.errands]
-        self.errands.clear()
 
     def demand(self) -> Demand:
         return Demand(urgent=False, bulk=bool(self.errands))
@@ -269,35 +264,6 @@ def test_a_lane_knows_if_others_wait_for_its_pass() -> None:
     engine.send(passes=3)
     engine.step(6)
     assert engine.errands.contended == [True] * 3
-
-
-@pytest.mark.parametrize("broken", ["generations", "embeddings", "errands"])
-def test_a_failing_lane_fails_only_its_own_requests(broken: str) -> None:
-    engine = Engine()
-    keys = {"generations": engine.generate(), "embeddings": engine.embed(), "errands": engine.send()}
-
-    def fail() -> None:
-        raise LoadError("no memory")
-
-    noted = engine.runner.on_pass, engine.embedder.on_pass, engine.errands.on_pass
-    match broken:
-        case "generations":
-            engine.runner.on_pass = lambda _plan: fail()
-        case "embeddings":
-            engine.embedder.on_pass = fail
-        case _:
-            engine.errands.on_pass = fail
-    engine.drain()
-    failed = {kind for kind, key in keys.items() if Failed("no memory", "engine_failed") in engine.news[key]}
-    assert failed == {broken}
-    metrics = engine.metrics()
-    assert (metrics.active_tokens, metrics.held, metrics.embedding_waiting) == (0, 0, 0)
-    assert not any(engine.runner.cache.cells.values())
-    assert engine.embedder.cells == {}
-    engine.runner.on_pass, engine.embedder.on_pass, engine.errands.on_pass = noted
-    again = engine.generate(), engine.embed(), engine.send()
-    engine.drain()
-    assert [type(engine.news[key][-1]) for key in again] == [Finished, Embedded, Embedded]
 
 
 def test_an_unexpected_exception_leaves_the_loop() -> None:

@@ -217,18 +217,6 @@ def test_a_text_without_a_vector_fails_its_request_and_no_other() -> None:
     assert driver.embedder.cells == {}
 
 
-def test_without_an_embedder_every_request_fails() -> None:
-    driver = Driver()
-    driver.add(1, 5)
-    driver.add(2, 5)
-    driver.plan()
-    driver.scheduler.fail_all("no memory")
-    assert not driver.scheduler.in_step.abandoned, "no step runs any more"
-    assert driver.plan() == ()
-    assert driver.news == {key: [Failed("no memory", "engine_failed")] for key in (1, 2)}
-    assert not driver.scheduler.busy
-
-
 def test_metrics_count_the_finished_work() -> None:
     driver = Driver()
     driver.add(1, 100, 3)
