@@ -13,6 +13,11 @@ SAMPLERS: tuple[str, ...] = get_args(SamplerName)
 """Names of the samplers."""
 NO_BREAKERS = "none"
 
+MAX_STOPS = 16
+MAX_STOP_LENGTH = 1024
+MAX_BREAKERS = 16
+MAX_BREAKER_BYTES = 40
+
 _MAX_INT = 2**31 - 1
 _BIAS = re.compile(r"([0-9]{1,10})([+-][0-9]+(?:\.[0-9]+)?)")
 _OF_THE_REQUEST = {"stop": "stop", "n_keep": "keep"}
@@ -39,6 +44,22 @@ def _biases(texts: tuple[str, ...]) -> tuple[str, ...]:
 def _texts(value: object) -> object:
     """Return one text or several, as they are: they may have commas."""
     return value if isinstance(value, list) else [value]
+
+
+def _stops(stops: tuple[str, ...]) -> tuple[str, ...]:
+    if len(stops) > MAX_STOPS:
+        raise ValueError(f"should have at most {MAX_STOPS} texts")
+    if not all(0 < len(stop) <= MAX_STOP_LENGTH for stop in stops):
+        raise ValueError(f"should have texts of 1 to {MAX_STOP_LENGTH} characters")
+    return stops
+
+
+def _breakers(breakers: tuple[str, ...]) -> tuple[str, ...]:
+    if len(breakers) > MAX_BREAKERS:
+        raise ValueError(f"should have at most {MAX_BREAKERS} texts")
+    if not all(0 < len(text.encode()) <= MAX_BREAKER_BYTES and "\0" not in text for text in breakers):
+        raise ValueError(f"should have texts of 1 to {MAX_BREAKER_BYTES} bytes, none of them zero")
+    return breakers
 
 
 class SamplingSettings(BaseModel):
@@ -75,7 +96,7 @@ class SamplingSettings(BaseModel):
     dry_penalty_last_n: int | None = Field(
         None, ge=-1, le=_MAX_INT, title="TOKENS", description="tokens that DRY looks back; -1: all"
     )
-    dry_sequence_breakers: Annotated[tuple[str, ...], BeforeValidator(_texts)] = Field(
+    dry_sequence_breakers: Annotated[tuple[str, ...], AfterValidator(_breakers), BeforeValidator(_texts)] = Field(
         (), title="TEXT", description="text that ends a repetition for DRY; repeatable; none: no such text"
     )
     xtc_probability: float | None = Field(None, ge=0, le=1, title="N", description="probability of XTC; 0: off")
@@ -96,7 +117,7 @@ class SamplingSettings(BaseModel):
         (), title="ID±BIAS", description="bias of a token, such as 15043+1; repeatable, or separated by commas"
     )
     ignore_eos: bool = Field(False, description="let answers go on behind the end of the text")
-    stop: Annotated[tuple[str, ...], BeforeValidator(_texts)] = Field(
+    stop: Annotated[tuple[str, ...], AfterValidator(_stops), BeforeValidator(_texts)] = Field(
         (), title="TEXT", description="text that ends an answer; repeatable"
     )
     n_keep: int | None = Field(

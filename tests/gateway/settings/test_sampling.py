@@ -6,7 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from engine import GenerationRequest, Sampling
+from gateway.apis.fields import sampling as fields
 from gateway.apis.fields.sampling import SamplingFields
+from gateway.settings import sampling as settings
 from gateway.settings.sampling import SamplingSettings
 
 BOUNDS = {"minimum", "maximum"}
@@ -24,6 +26,11 @@ def test_a_default_has_the_bounds_of_the_field(name: str) -> None:
     assert bounds_of(SamplingSettings, name) == bounds_of(SamplingFields, name)
 
 
+def test_texts_have_the_bounds_of_the_fields() -> None:
+    for name in ("MAX_STOPS", "MAX_STOP_LENGTH", "MAX_BREAKERS", "MAX_BREAKER_BYTES"):
+        assert getattr(settings, name) == getattr(fields, name)
+
+
 def test_each_parameter_of_sampling_has_a_setting() -> None:
     assert set(Sampling.__struct_fields__) - {"min_tokens"} <= SamplingSettings.model_fields.keys()
 
@@ -33,7 +40,7 @@ def test_nothing_is_a_default_without_a_setting() -> None:
 
 
 def test_values_are_those_of_the_engine() -> None:
-    settings = SamplingSettings.model_validate(
+    made = SamplingSettings.model_validate(
         {
             "temperature": "0",
             "top_k": "-1",
@@ -46,7 +53,7 @@ def test_values_are_those_of_the_engine() -> None:
             "dry_sequence_breakers": "none",
         }
     )
-    values = dict(settings.sampling_defaults)
+    values = dict(made.sampling_defaults)
     request = GenerationRequest(id="", prompts=(), stop=values.pop("stop"), keep=values.pop("keep"))
     assert (request.stop, request.keep) == (("a, b",), 3)
     assert Sampling(**values) == Sampling(
@@ -65,8 +72,15 @@ def test_values_are_those_of_the_engine() -> None:
         ("samplers", "xtc;xtc", "should have each name once"),
         ("logit_bias", "x+1", "'x\\+1' is not a token id and a bias"),
         ("temperature", "3", "less than or equal to 2"),
+        ("stop", "", "should have texts of 1 to 1024 characters"),
+        ("stop", ["a", "b" * 1025], "should have texts of 1 to 1024 characters"),
+        ("stop", ["a"] * 17, "should have at most 16 texts"),
+        ("dry_sequence_breakers", "", "should have texts of 1 to 40 bytes"),
+        ("dry_sequence_breakers", "é" * 21, "should have texts of 1 to 40 bytes"),
+        ("dry_sequence_breakers", "a\0", "none of them zero"),
+        ("dry_sequence_breakers", ["a"] * 17, "should have at most 16 texts"),
     ],
 )
-def test_wrong_values_are_refused(name: str, value: str, reason: str) -> None:
+def test_wrong_values_are_refused(name: str, value: str | list[str], reason: str) -> None:
     with pytest.raises(ValidationError, match=reason):
         SamplingSettings.model_validate({name: value})
