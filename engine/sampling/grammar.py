@@ -50,7 +50,11 @@ _LINES = re.compile(r"\n +\d+ \| ")
 """Beginning of the lines of a grammar that the compiler shows behind its message."""
 _POSITION = re.compile(r"\Aat \d+\(\d+\): ")
 """Line and column in a grammar, at the beginning of a message."""
-_SELF_CONTAINED = ("failed to compile JSON schema", "invalid regex ")
+_OF_SCHEMA = "failed to compile JSON schema"
+"""Beginning of messages about JSON schemas."""
+_SHOWN = 100
+"""Characters of a schema in a message."""
+_SELF_CONTAINED = (_OF_SCHEMA, "invalid regex ")
 """Beginnings of messages that need no lines of the grammar."""
 _TERSE = "\n<non-verbose/>"
 _DEAD_END = "NoExtension"
@@ -135,16 +139,30 @@ class GrammarCompiler:
         try:
             lark = to_lark(grammar)
             vocabulary, lltokenizer, numbers = self._open_vocabulary()
-            source = LLMatcher.grammar_from_lark(f"{lark}\n{_OPTIONS}\n")
-            matcher = LLMatcher(lltokenizer, source, log_level=0, limits=_LIMITS)
+            matcher = _matcher(lltokenizer, lark)
             denied = denied_tokens(matcher, len(vocabulary.tokens))
             _check_not_empty(denied, vocabulary.end_tokens)
             if ignored := matcher.get_grammar_warnings():
                 logger.info("parts of a JSON schema are not enforced", extra={"why": "; ".join(ignored)})
             return CompiledGrammar(matcher, denied, numbers if _JSON in lark else None)
         except GrammarError as error:
-            words = f"the grammar cannot be used: {_words_for(grammar.kind, str(error))}"
+            words = _words_for(grammar.kind, str(error))
+            if grammar.kind is GrammarKind.LARK and words.startswith(_OF_SCHEMA):
+                words += self._schema_at_fault(grammar.source)
+            words = f"the grammar cannot be used: {words}"
             raise RequestError(words, param="grammar", code="invalid_grammar") from error
+
+    def _schema_at_fault(self, source: str) -> str:
+        """Return the words for the first JSON schema of a grammar that cannot be compiled: one of many tools'.
+
+        It takes no longer than the compiler took to come to that schema.
+        """
+        _, lltokenizer, _ = self._open_vocabulary()
+        for inline in inline_schemas(source):
+            if _matcher(lltokenizer, f"start: {_JSON} {_closed(inline.schema)}").is_error():
+                schema = source[inline.begin : inline.end].strip()
+                return f", in {schema if len(schema) <= _SHOWN else f'{schema[:_SHOWN]}…'}"
+        return ""
 
     def _open_vocabulary(self) -> tuple[Vocabulary, LLTokenizer, NumberLimit]:
         """Return the vocabulary, also for llguidance and for the numbers.
@@ -159,6 +177,12 @@ class GrammarCompiler:
             lltokenizer = LLTokenizer(TokenizerWrapper(vocabulary), eos_token=sorted(vocabulary.end_tokens))
             self._opened = vocabulary, lltokenizer, NumberLimit(vocabulary.tokens)
         return self._opened
+
+
+def _matcher(lltokenizer: LLTokenizer, lark: str) -> LLMatcher:
+    """Return the matcher of a grammar. It may be one of an error."""
+    source = LLMatcher.grammar_from_lark(f"{lark}\n{_OPTIONS}\n")
+    return LLMatcher(lltokenizer, source, log_level=0, limits=_LIMITS)
 
 
 def denied_tokens(matcher: LLMatcher, vocabulary: int) -> Mask:

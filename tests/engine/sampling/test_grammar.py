@@ -144,8 +144,16 @@ def test_an_unusable_grammar_is_refused_with_the_compilers_message(
     ("kind", "source", "words"),
     [
         (SCHEMA, '{"type": "strin"}', "failed to compile JSON schema: Invalid type: strin"),
-        (LARK, 'start: part\npart: %json {"type": "strin"}', "failed to compile JSON schema: Invalid type: strin"),
-        (LARK, 'start: a\na: b\nb: c\nc: %json {"type": "x"}\n', "failed to compile JSON schema: Invalid type: x"),
+        (
+            LARK,
+            'start: part\npart: %json {"type": "strin"}',
+            'failed to compile JSON schema: Invalid type: strin, in {"type": "strin"}',
+        ),
+        (
+            LARK,
+            'start: a\na: b\nb: c\nc: "x" %json {} | %json {"type":"x"} | %json {"type": "y"}\n',
+            'failed to compile JSON schema: Invalid type: x, in {"type":"x"}',
+        ),
         (REGEX, "a{2,1}", 'invalid regex "a{2,1}" (in regex): regex parse error:'),
         (LARK, 'start: "a" | part\npart: /a{2,1}/', 'invalid regex "a{2,1}" (in regex): regex parse error:'),
     ],
