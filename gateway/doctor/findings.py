@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from engine import BuildReport, InstallationReport, MachineReport, ModelInfo, ServingReport
+from engine import BuildReport, EngineConfig, InstallationReport, MachineReport, ModelInfo, ServingReport
 from engine.hardware import RopeScaling
 from gateway.chat.template import ChatTemplate
 from gateway.doctor.diagnosis import Diagnosis, ModelDiagnosis, Repacking
@@ -64,6 +64,7 @@ def findings(diagnosis: Diagnosis) -> list[Finding]:
 def _of_model(installation: InstallationReport, model: ModelDiagnosis) -> Iterator[Finding]:
     if model.failure:
         yield Finding(Level.PROBLEM, model.failure)
+    yield from _of_threads(installation.machine, model.subject.config)
     if model.serving is not None:
         yield from _of_weights(installation, model.serving.model)
         if not model.subject.sets_context:
@@ -101,6 +102,14 @@ def _of_quota(machine: MachineReport) -> Iterator[Finding]:
     if machine.quota is not None and machine.quota < machine.processors:
         text = f"a control group allows {machine.quota:g} of {machine.processors} processors: more make it faster"
         yield Finding(Level.ADVICE, text)
+
+
+def _of_threads(machine: MachineReport, config: EngineConfig) -> Iterator[Finding]:
+    most = max(1, int(min(machine.processors, machine.quota or machine.processors)))
+    for flag, threads in ("--threads", config.threads), ("--threads-batch", config.threads_batch):
+        if threads and threads > most:
+            text = f"{flag} {threads} is more than the {most} processors that may be used: steps are much slower"
+            yield Finding(Level.WARNING, text)
 
 
 def _of_weights(report: InstallationReport, model: ModelInfo) -> Iterator[Finding]:

@@ -159,6 +159,19 @@ def long_context(rope: RopeScaling) -> Diagnosis:
     return examined(serving=replace(SERVING, model=replace(MODEL, context=5000)), subject=subject)
 
 
+@pytest.mark.parametrize(("quota", "most"), [(None, 8), (16.0, 8), (2.5, 2), (0.5, 1)])
+def test_more_threads_than_processors_are_a_finding(quota: float | None, most: int) -> None:
+    def warnings(**threads: Any) -> list[str]:
+        subject = replace(EXAMINED.subject, config=EngineConfig(model="some.gguf", **threads))
+        limited = replace(machine(quota=quota), models=(replace(EXAMINED, subject=subject),))
+        return [text for level, text in found(limited) if level is Level.WARNING]
+
+    assert warnings(threads=most, threads_batch=most) == []
+    rest = f"is more than the {most} processors that may be used: steps are much slower"
+    assert warnings(threads=most + 1) == [f"--threads {most + 1} {rest}"]
+    assert warnings(threads_batch=most + 1) == [f"--threads-batch {most + 1} {rest}"]
+
+
 def test_an_unknown_cpu_is_no_finding() -> None:
     assert found(machine(features=frozenset())) == []
 
