@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer, TokenizerWrapper, regex_to_lark
@@ -54,6 +55,9 @@ _OF_SCHEMA = "failed to compile JSON schema"
 """Beginning of messages about JSON schemas."""
 _SHOWN = 100
 """Characters of a schema in a message."""
+_SEARCHED = 128
+"""Schemas among which the one that cannot be compiled is searched: each takes a millisecond by itself, and there are as
+many tools."""
 _SELF_CONTAINED = (_OF_SCHEMA, "invalid regex ")
 """Beginnings of messages that need no lines of the grammar."""
 _TERSE = "\n<non-verbose/>"
@@ -153,12 +157,9 @@ class GrammarCompiler:
             raise RequestError(words, param="grammar", code="invalid_grammar") from error
 
     def _schema_at_fault(self, source: str) -> str:
-        """Return the words for the first JSON schema of a grammar that cannot be compiled: one of many tools'.
-
-        It takes no longer than the compiler took to come to that schema.
-        """
+        """Return the words for the first JSON schema of a grammar that cannot be compiled: one of many tools'."""
         _, lltokenizer, _ = self._open_vocabulary()
-        for inline in inline_schemas(source):
+        for inline in islice(inline_schemas(source), _SEARCHED):
             if _matcher(lltokenizer, f"start: {_JSON} {_closed(inline.schema)}").is_error():
                 schema = source[inline.begin : inline.end].strip()
                 return f", in {schema if len(schema) <= _SHOWN else f'{schema[:_SHOWN]}…'}"

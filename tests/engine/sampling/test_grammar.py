@@ -168,6 +168,16 @@ def test_a_refusal_shows_neither_lines_nor_positions_that_the_author_may_not_hav
     assert not any(" | " in line for line in rest)
 
 
+@pytest.mark.parametrize(("before", "shown"), [(127, True), (128, False)])
+def test_the_schema_at_fault_is_searched_among_as_many_as_there_may_be_tools(
+    model: LlamaModel, before: int, shown: bool
+) -> None:
+    source = " | ".join([*["%json {}"] * before, '%json {"type": "x"}'])
+    with pytest.raises(RequestError, match="Invalid type: x") as raised:
+        model.compile(Grammar(LARK, f"start: part\npart: {source}"))
+    assert raised.value.message.endswith(', in {"type": "x"}') is shown
+
+
 def test_the_log_names_the_parts_of_a_schema_that_are_not_enforced(
     model: LlamaModel, caplog: pytest.LogCaptureFixture
 ) -> None:
