@@ -20,6 +20,8 @@ class MachineReport:
     """Number of processors, as the kernel counts them."""
     cores: int
     """Cores that this process may use: by its affinity, its quota, and without a second thread on a core."""
+    usable_processors: int
+    """Processors that this process may use at once: by its affinity and its quota."""
     quota: float | None
     """Quota of the control groups, in cores; unset without one."""
     memory: int

@@ -13,7 +13,7 @@ from engine.config import EngineConfig
 from engine.core.kv.prefix_store import MIN_SPEED_OF_SAVES, PrefixStore
 from engine.info import ModelInfo
 from engine.llama import devices
-from engine.llama.cpu.properties import lacks_processors
+from engine.llama.cpu.properties import usable_processors
 from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
 from engine.llama.hardware.cpu_share import take_cpu_share
 from engine.llama.memory.buffers import HOST, Buffers
@@ -77,7 +77,7 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
 def _warn_of_threads(config: EngineConfig) -> None:
     """Warn of numbers of threads that were chosen too large."""
     for flag, threads in ("--threads", config.threads), ("--threads-batch", config.threads_batch):
-        if threads and lacks_processors(threads):
+        if threads and threads > usable_processors():
             logger.warning("%s %d is more than the processors of this process: steps are much slower", flag, threads)
 
 

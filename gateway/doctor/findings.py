@@ -105,10 +105,10 @@ def _of_quota(machine: MachineReport) -> Iterator[Finding]:
 
 
 def _of_threads(machine: MachineReport, config: EngineConfig) -> Iterator[Finding]:
-    most = max(1, int(min(machine.processors, machine.quota or machine.processors)))
     for flag, threads in ("--threads", config.threads), ("--threads-batch", config.threads_batch):
-        if threads and threads > most:
-            text = f"{flag} {threads} is more than the {most} processors that may be used: steps are much slower"
+        if threads and threads > machine.usable_processors:
+            usable = f"the number of processors that may be used ({machine.usable_processors})"
+            text = f"{flag} {threads} is more than {usable}: steps are much slower"
             yield Finding(Level.WARNING, text)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import llama_cpp
 
 from engine.checkup import BuildReport, DeviceReport, InstallationReport, MachineReport
-from engine.llama.cpu.properties import cpu_info, gains_by_repacking, usable_cores
+from engine.llama.cpu.properties import cpu_info, gains_by_repacking, usable_cores, usable_processors
 from engine.llama.cpu.quota import cpu_quota
 from engine.llama.devices import Device, all_devices, available_memory
 from engine.llama.ggml_functions import declare, libggml
@@ -30,6 +30,7 @@ def _machine(cpu: Mapping[str, str]) -> MachineReport:
         features=frozenset((cpu.get("flags") or cpu.get("Features") or "").split()),
         processors=os.cpu_count() or 1,
         cores=usable_cores(),
+        usable_processors=usable_processors(),
         quota=cpu_quota(),
         memory=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         available=available_memory(),

@@ -17,10 +17,10 @@ def usable_cores() -> int:
     return cores if quota is None else max(1, min(cores, int(quota)))
 
 
-def lacks_processors(threads: int) -> bool:
-    """Return whether so many threads cannot all run at once in this process: by its affinity, and by its quota."""
+def usable_processors() -> int:
+    """Return the number of threads of this process that can run at once: by its affinity, and by its quota."""
     processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return threads > max(1, min(processors, cpu_quota() or processors))
+    return max(1, int(min(processors, cpu_quota() or processors)))
 
 
 def _physical_cores() -> int:

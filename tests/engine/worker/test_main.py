@@ -58,7 +58,7 @@ def test_the_buffers_are_those_of_the_model_without_its_process_and_its_prefix_s
 def test_more_threads_than_processors_have_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(program, "lacks_processors", lambda threads: threads > 1)
+    monkeypatch.setattr(program, "usable_processors", lambda: 1)
     config = EngineConfig(model=str(model_path()), slots=1, context=256, threads=1, threads_batch=2)
     with ExitStack() as stack:
         load(config, lambda _share: None, stack)

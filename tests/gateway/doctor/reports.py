@@ -12,6 +12,7 @@ MACHINE = MachineReport(
     features=frozenset({"avx", "avx2", "sse"}),
     processors=8,
     cores=4,
+    usable_processors=8,
     quota=None,
     memory=16 * 2**30,
     available=8 * 2**30,
