@@ -23,9 +23,16 @@ def vector_of(tokens: list[int]) -> bytes:
 class FakeEmbedder(Embedder):
     """Records the tokens of every unfinished text, so that a wrong position or a foreign chunk raises an error."""
 
-    def __init__(self, *, rows: int = 64, cells: int = 256, texts: int = 4, splits: bool = True) -> None:
-        self.limits = EmbeddingLimits(rows, cells, texts, longest=cells if splits else rows, splits=splits)
+    def __init__(
+        self, *, rows: int = 64, cells: int = 256, smallest: int | None = None, texts: int = 4, splits: bool = True
+    ) -> None:
+        longest = cells if splits else rows
+        self.limits = EmbeddingLimits(rows, cells, smallest or cells, texts, longest=longest, splits=splits)
         """Limits of a step."""
+        self.room = self.limits.smallest
+        """Number of its cells."""
+        self.shut = False
+        """True after `shut_down`."""
         self.cells: dict[int, list[int]] = {}
         """Resident tokens of each `seq_id`."""
         self.passes: list[list[tuple[int, int]]] = []
@@ -36,6 +43,23 @@ class FakeEmbedder(Embedder):
         """Set by `abort`, cleared by `arm`."""
         self.numbers = True
         """False to return None, as for a vector that is not finite."""
+
+    def larger(self, cells: int) -> "FakeEmbedder":
+        """Return an embedder with so many cells that is like this one otherwise."""
+        other = FakeEmbedder()
+        other.limits, other.room = self.limits, cells
+        return other
+
+    @override
+    def shut_down(self) -> None:
+        """Shut down.
+
+        Raises:
+            RuntimeError: it holds cells of an unfinished text.
+        """
+        if self.cells:
+            raise RuntimeError(f"an embedder with unfinished texts {list(self.cells)} was shut down")
+        self.shut = True
 
     @override
     def drop(self, seq_id: int) -> None:
@@ -71,6 +95,8 @@ class FakeEmbedder(Embedder):
         self.aborted.clear()
 
     def _check(self, chunks: EmbeddingPlan) -> None:
+        if self.shut:
+            raise RuntimeError("a step of an embedder that was shut down")
         ids = [chunk.seq_id for chunk in chunks]
         if not ids or len(set(ids)) < len(ids) or not all(0 <= seq_id < self.limits.texts for seq_id in ids):
             raise RuntimeError(f"a step with invalid texts {ids}")
@@ -81,5 +107,5 @@ class FakeEmbedder(Embedder):
                 raise RuntimeError(f"the cells of {chunk.seq_id} differ from the computed tokens of its text")
             if not chunk.count or not (self.limits.splits or chunk.last):
                 raise RuntimeError(f"{chunk.count} tokens are not a valid chunk for {chunk.seq_id}")
-        if sum(map(len, self.cells.values())) + sum(chunk.count for chunk in chunks) > self.limits.cells:
+        if sum(map(len, self.cells.values())) + sum(chunk.count for chunk in chunks) > self.room:
             raise RuntimeError("more cells than the limit")

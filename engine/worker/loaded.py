@@ -29,8 +29,8 @@ class LoadedModel:
     """Runner of the generation steps; None for a model that only computes embeddings."""
     embedding: EmbeddingLimits
     """Limits of the embedder."""
-    open_embedder: Callable[[], Embedder]
-    """Factory of the embedder, called for the first embedding. Raises `LoadError`."""
+    open_embedder: Callable[[int], Embedder]
+    """Opens an embedder with a number of cells: for the first embedding, and for longer ones. Raises `LoadError`."""
     store: PrefixStore | None = None
     """Store that selects the prefixes that outlive their slots; None keeps no prefix."""
     files: FileService | None = None

@@ -14,7 +14,7 @@ from engine.core.kv.prefix_store import MIN_SPEED_OF_SAVES, PrefixStore
 from engine.info import ModelInfo
 from engine.llama import devices
 from engine.llama.cpu.properties import usable_processors
-from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
+from engine.llama.embedding.embedder import EmbedderFactory, LlamaEmbedder, embedding_limits
 from engine.llama.hardware.cpu_share import take_cpu_share
 from engine.llama.memory.buffers import HOST, Buffers
 from engine.llama.memory.gpu_share import gpu_share
@@ -56,7 +56,7 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
         embedder = stack.enter_context(LlamaEmbedder(model, config, limits))
         embedder.probe()
         model.info = _measured(model, embedder.buffers, gpu_before, 0)
-        return LoadedModel(model, None, limits, lambda: embedder)
+        return LoadedModel(model, None, limits, lambda _cells: embedder)
     facts = fingerprint(config, model.cell_facts)
     files = _open_files(facts, config, stack)
     runner = stack.enter_context(LlamaRunner(model, config, files))
@@ -69,9 +69,8 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
         logger.info("prefixes are %s in host memory", "saved" if saves else "not saved", extra=probed.copies._asdict())
     store = PrefixStore(model.memory.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
     model.info = _measured(model, runner.buffers, gpu_before, model.memory.prefix_store)
-    return LoadedModel(
-        model, runner, limits, lambda: stack.enter_context(LlamaEmbedder(model, config, limits)), store, files, facts
-    )
+    open_embedder = EmbedderFactory(model, config, limits, stack).open
+    return LoadedModel(model, runner, limits, open_embedder, store, files, facts)
 
 
 def _warn_of_threads(config: EngineConfig) -> None:

@@ -119,8 +119,8 @@ def fake(rows: int, clock: Clock) -> LoadedModel:
     model = FakeModel(slots=rows, context=4096)
     runner = InstantRunner(model)
     clock.pass_(runner, "decode")
-    limits = EmbeddingLimits(longest=512, rows=512, texts=4, cells=2048, splits=True)
-    return LoadedModel(model, runner, limits, lambda: None)  # type: ignore[arg-type, return-value]
+    limits = EmbeddingLimits(longest=512, rows=512, texts=4, cells=2048, smallest=2048, splits=True)
+    return LoadedModel(model, runner, limits, lambda _cells: None)  # type: ignore[arg-type, return-value]
 
 
 def real(config: EngineConfig, stack: ExitStack, clock: Clock) -> LoadedModel:

@@ -43,7 +43,7 @@ def main() -> None:
         runner.on_pass = take_time
         embedder.on_pass = take_as_long
         progress(1.0)
-        return LoadedModel(model, runner, embedder.limits, lambda: embedder)
+        return LoadedModel(model, runner, embedder.limits, lambda _cells: embedder)
 
     serve(MessageReader(0), MessageWriter(1), load)
     os._exit(0)

@@ -107,7 +107,7 @@ class Steps:
         embedder = FakeEmbedder()
         self.runner = Parrot(repeats=repeats)
         store = PrefixStore(STORED, lambda _tokens: 1)
-        loaded = LoadedModel(self.model, self.runner, embedder.limits, lambda: embedder, store)
+        loaded = LoadedModel(self.model, self.runner, embedder.limits, lambda _cells: embedder, store)
         self._lanes = loaded.lanes(EngineConfig(model="", step_target_ms=100, queue_limit=QUEUE))
         self.scheduler = self._lanes[GenerationRequest].scheduler
         self.loop = StepLoop(self._lanes.values(), self._publish, Progress(), AtOnce())

@@ -43,6 +43,8 @@ class EmbeddingScheduler:
             queue_limit: maximum number of requests without a started text.
         """
         self._limits = limits
+        self.cells = limits.smallest
+        """Number of cells that the embedder must have. It grows with a plan, where no text is unfinished."""
         self._budget = PromptBudget(step_target)
         self._shares = Shares(queue_limit)
         self._jobs: dict[int, EmbeddingJob] = {}
@@ -161,19 +163,23 @@ class EmbeddingScheduler:
 
     def _start(self) -> None:
         """Start texts in turns while there is room."""
-        cells = self._limits.cells - sum(len(text.tokens) for text in self._running.values())
         while self._free and (job := self._turns.first):
-            if len(job.waiting[0].tokens) > cells:
+            if not self._has_cells(len(job.waiting[0].tokens)):
                 return
             text = job.waiting.popleft()
             self._turns.take(again=bool(job.waiting))
             self._turns.begin(job, text, len(text.tokens))
-            cells -= len(text.tokens)
             text.seq_id = heapq.heappop(self._free)
             self._running[text.seq_id] = text
             if not job.started:
                 self._shares.leave(job.client)
             job.started = True
+
+    def _has_cells(self, tokens: int) -> bool:
+        """Return whether a text of so many tokens has room beside the running ones. One that runs alone gets more."""
+        if not self._running:
+            self.cells = max(self.cells, self._limits.cells_for(tokens))
+        return sum(len(text.tokens) for text in self._running.values()) + tokens <= self.cells
 
     def _finish(self, text: EmbeddingText, vector: bytes | None, news: News) -> None:
         job = text.job

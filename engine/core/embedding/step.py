@@ -17,12 +17,24 @@ class EmbeddingLimits:
     """Maximum number of tokens of one step."""
     cells: int
     """Maximum number of tokens of all running texts."""
+    smallest: int
+    """Number of cells of the first embedder. Another one with more replaces it for a longer text."""
     texts: int
     """Maximum number of running texts. Each has a `seq_id` below this."""
     longest: int
     """Maximum number of tokens of one text."""
     splits: bool
     """True if a text may be computed in several steps. With attention in both directions it may not."""
+
+    def cells_for(self, tokens: int) -> int:
+        """Return the number of cells of an embedder for a text of so many tokens.
+
+        Beyond the smallest embedder they are a power of two, so that few embedders replace each other.
+        """
+        if tokens <= self.smallest:
+            return self.smallest
+        fitting: int = 1 << (tokens - 1).bit_length()
+        return min(fitting, self.cells)
 
 
 @dataclass(slots=True, eq=False)
@@ -138,6 +150,9 @@ class EmbeddingStepResult:
 
 class Embedder(Protocol):
     """Runs plans. Only `abort` may be called from another thread."""
+
+    def shut_down(self) -> None:
+        """Free the cells. Repeatable; no other method but `abort` may be called afterwards."""
 
     def drop(self, seq_id: int) -> None:
         """Drop a text that will not be finished, with its cells. Fast."""

@@ -2,6 +2,8 @@
 
 import logging
 import time
+from contextlib import ExitStack
+from dataclasses import replace
 from typing import Self
 
 import llama_cpp
@@ -18,14 +20,16 @@ from engine.core.embedding.step import (
 )
 from engine.core.step import Outcome
 from engine.errors import EngineFault, LoadError
-from engine.llama import metadata
+from engine.llama import devices, metadata
 from engine.llama.attention import AUTO, NO_FLASH
 from engine.llama.batch import Batch
 from engine.llama.context import LlamaContext
 from engine.llama.embedding.pooling import pooling_of
-from engine.llama.memory.buffers import Buffers
+from engine.llama.memory.buffers import HOST, Buffers
 from engine.llama.model import LlamaModel
 from engine.request import EmbeddingRequest
+
+logger = logging.getLogger(__name__)
 
 _TEXTS = 16
 _LARGEST_STEP = 512
@@ -34,6 +38,8 @@ _LOGITS_BYTES = 2**27
 """llama.cpp computes the logits of every row, too. They bound the rows of a step where the vocabulary is large."""
 _LONGEST_WHOLE = 8192
 """Tokens. A text that cannot be split takes memory for one step with all its tokens."""
+_FIRST_CELLS = 2048
+"""Cells of the first embedder of a model that also generates. Few texts are longer."""
 
 
 def embedding_limits(model: LlamaModel) -> EmbeddingLimits:
@@ -45,15 +51,16 @@ def embedding_limits(model: LlamaModel) -> EmbeddingLimits:
     if model.info.generates or (model.causal and _has_cells(model)):
         fitting = max(_SMALLEST_STEP, _LOGITS_BYTES // (4 * model.info.vocabulary))
         rows = min(_LARGEST_STEP, fitting, context)
-        return EmbeddingLimits(rows, context, _TEXTS, longest=context, splits=True)
+        smallest = min(_FIRST_CELLS, context) if model.info.generates else context
+        return EmbeddingLimits(rows, context, smallest, _TEXTS, longest=context, splits=True)
     longest = min(context, _LONGEST_WHOLE)
-    return EmbeddingLimits(longest, longest, _TEXTS, longest=longest, splits=False)
+    return EmbeddingLimits(longest, longest, longest, _TEXTS, longest=longest, splits=False)
 
 
 def _has_cells(model: LlamaModel) -> bool:
     """Return whether llama.cpp keeps a KV cache for a model. It does not for a model that cannot be causal."""
-    smallest = EmbeddingLimits(rows=1, cells=1, texts=1, longest=1, splits=True)
-    with _open_context(model, EngineConfig(model=""), smallest, llama_cpp.LLAMA_POOLING_TYPE_NONE) as context:
+    least = EmbeddingLimits(rows=1, cells=1, smallest=1, texts=1, longest=1, splits=True)
+    with _open_context(model, EngineConfig(model=""), least, llama_cpp.LLAMA_POOLING_TYPE_NONE) as context:
         return context.has_cache
 
 
@@ -78,8 +85,8 @@ class LlamaEmbedder(Embedder):
     def __exit__(self, *_: object) -> None:
         self.shut_down()
 
+    @override
     def shut_down(self) -> None:
-        """Free the context. Repeatable; no other method may be called afterwards."""
         self._context.close()
 
     @property
@@ -144,6 +151,45 @@ class LlamaEmbedder(Embedder):
         return numbers
 
 
+class EmbedderFactory:
+    """Opens the embedders of a model that also generates, each with more cells than the one before."""
+
+    def __init__(self, model: LlamaModel, config: EngineConfig, limits: EmbeddingLimits, stack: ExitStack) -> None:
+        """Open none. `limits` are those of the largest embedder; `stack` closes each of them."""
+        self._model = model
+        self._config = config
+        self._limits = limits
+        self._stack = stack
+        self._cell_bytes = 0.0
+
+    def open(self, cells: int) -> LlamaEmbedder:
+        """Open an embedder with so many cells, which may take seconds.
+
+        Raises:
+            LoadError: memory is short.
+        """
+        self._check_memory(cells)
+        limits = replace(self._limits, cells=cells)
+        embedder = self._stack.enter_context(LlamaEmbedder(self._model, self._config, limits))
+        taken = embedder.buffers
+        self._cell_bytes = taken.cells.get(HOST, 0) / cells
+        logger.info("an embedder with %d cells takes %.1f MiB", cells, sum(taken.all.values()) / 2**20)
+        return embedder
+
+    def _check_memory(self, cells: int) -> None:
+        """Check that host memory holds the cells, by those of the last embedder: the system may end the process later.
+
+        Raises:
+            LoadError: it does not.
+        """
+        needed, free = cells * self._cell_bytes, devices.available_memory()
+        if needed > free:
+            raise LoadError(
+                f"an embedder for texts of {cells} tokens needs {needed / 2**30:.1f} GiB of memory, and there are "
+                f"{free / 2**30:.1f}"
+            )
+
+
 def _open_context(model: LlamaModel, config: EngineConfig, limits: EmbeddingLimits, pooling: int) -> LlamaContext:
     params = llama_cpp.llama_context_default_params()
     params.embeddings = True
@@ -153,6 +199,6 @@ def _open_context(model: LlamaModel, config: EngineConfig, limits: EmbeddingLimi
     params.n_seq_max = limits.texts
     params.flash_attn_type = (AUTO if metadata.takes_flash(model.handle) else NO_FLASH).kind
     params.kv_unified = True  # texts share the cells, so that a long one may take them all
-    purpose = f"an embedder for texts of {limits.longest} tokens"
+    purpose = f"an embedder for texts of {limits.cells} tokens"
     hide_from = logging.WARNING  # llama.cpp warns that the pooling differs from the file's
     return LlamaContext(model, config, params, purpose=purpose, hide_from=hide_from)

@@ -1,6 +1,7 @@
 """Lane of the embedding requests."""
 
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from threading import Lock
 
@@ -21,24 +22,34 @@ logger = logging.getLogger(__name__)
 
 
 class EmbeddingLane(Lane[EmbeddingRequest, EmbeddingJob, EmbeddingPlan, EmbeddingStepResult]):
-    """Runs an embedder, which the first request opens before it is queued.
+    """Runs an embedder, which is opened before the first request is queued, and a larger one before a longer text is.
 
-    That takes seconds where the context is large. So it is work of the intake, which no step and no cancel waits for.
+    That takes seconds where there are many cells. So it is work of the intake, which no step and no cancel waits for.
     """
 
     def __init__(
         self,
         scheduler: EmbeddingScheduler,
-        open_embedder: Callable[[], Embedder],
+        open_embedder: Callable[[int], Embedder],
         model: Model,
         limits: EmbeddingLimits,
     ) -> None:
-        """Create the lane. If `open_embedder` raises `LoadError`, it is called again for the next request."""
+        """Create the lane.
+
+        Args:
+            scheduler: plans the steps.
+            open_embedder: opens an embedder with a number of cells. If it raises `LoadError`, it is called again for
+                the next request.
+            model: the model.
+            limits: the limits of the scheduler.
+        """
         self._scheduler = scheduler
         self._open_embedder = open_embedder
         self._model = model
         self._limits = limits
-        self._embedder: Embedder | None = None
+        self._opened_cells = 0
+        self._embedders: deque[tuple[int, Embedder]] = deque()
+        """Each with more cells than the one before. The first one is in use."""
 
     @property
     @override
@@ -48,27 +59,31 @@ class EmbeddingLane(Lane[EmbeddingRequest, EmbeddingJob, EmbeddingPlan, Embeddin
     @override
     def admit(self, key: int, request: EmbeddingRequest) -> Slices[EmbeddingJob]:
         job = yield from admit_embedding(key, request, self._model, self._limits)
-        if self._embedder is None:
+        cells = self._limits.cells_for(max(job.prompt_tokens))
+        if cells > self._opened_cells:
             yield Effort.OPEN
-            self._open()
+            self._open(cells)
         return job
 
     @override
     def carry_out(self, changes: Iterable[Change], lock: Lock) -> None:
-        """Drop the cells of unfinished texts. This always succeeds, so there is no result for the scheduler."""
+        """Drop the cells of unfinished texts, and replace an embedder that has too few for the step that comes.
+
+        This always succeeds, so there is no result for the scheduler.
+        """
         for change in changes:
-            if isinstance(change, Removal) and self._embedder is not None:
+            if isinstance(change, Removal):
                 self._embedder.drop(change.seq_id)
+        while self._embedders and self._embedders[0][0] < self._scheduler.cells:
+            _, small = self._embedders.popleft()
+            small.shut_down()
 
     @override
     def arm(self) -> None:
-        if self._embedder is not None:
-            self._embedder.arm()
+        self._embedder.arm()
 
     @override
     def run(self, plan: EmbeddingPlan) -> EmbeddingStepResult:
-        if self._embedder is None:
-            raise EngineFault("an embedding step was planned before its embedder was opened", code="internal_error")
         return self._embedder.run(plan)
 
     @override
@@ -77,19 +92,26 @@ class EmbeddingLane(Lane[EmbeddingRequest, EmbeddingJob, EmbeddingPlan, Embeddin
 
     @override
     def abort(self) -> None:
-        if self._embedder is not None:
+        if self._embedders:
             self._embedder.abort()
 
-    def _open(self) -> None:
-        """Open the embedder, unless an earlier request has.
+    @property
+    def _embedder(self) -> Embedder:
+        """The embedder in use. There is one before the first request is queued."""
+        return self._embedders[0][1]
+
+    def _open(self, cells: int) -> None:
+        """Open an embedder with so many cells, unless an earlier request has.
 
         Raises:
             EngineFault: There is not enough memory.
         """
-        if self._embedder is not None:
+        if cells <= self._opened_cells:
             return
         try:
-            self._embedder = self._open_embedder()
+            embedder = self._open_embedder(cells)
         except LoadError as error:
-            logger.warning("the embedder cannot be opened, and a request fails", extra={"why": error.message})
+            logger.warning("an embedder cannot be opened, and a request fails", extra={"why": error.message})
             raise EngineFault(error.message, code="engine_failed") from error
+        self._embedders.append((cells, embedder))
+        self._opened_cells = cells

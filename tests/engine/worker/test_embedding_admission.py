@@ -12,7 +12,7 @@ from engine.worker.embedding_admission import admit_embedding
 from tests.engine.driver import at_once
 
 LONGEST = 64
-LIMITS = EmbeddingLimits(rows=LONGEST, cells=LONGEST, texts=1, longest=LONGEST, splits=True)
+LIMITS = EmbeddingLimits(rows=LONGEST, cells=LONGEST, smallest=LONGEST, texts=1, longest=LONGEST, splits=True)
 
 
 class CountingModel(FakeModel):

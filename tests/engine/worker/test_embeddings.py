@@ -10,7 +10,7 @@ import pytest
 from engine.errors import EngineFault
 from engine.events import Embedded, Finished, Released
 from engine.protocol.messages import Accepted, Refused
-from engine.testing.fake_embedder import vector_of
+from engine.testing.fake_embedder import FakeEmbedder, vector_of
 from engine.testing.fake_model import VOCABULARY, FakeModel
 from engine.worker.worker import EXIT_FAULT
 from tests.engine.worker.worker_client import GUARD, Client, Gate, slow_tokenizer
@@ -54,11 +54,11 @@ def test_an_input_that_can_never_be_embedded_is_refused_at_once(
 
 
 def test_the_embedder_is_created_once_for_the_first_request(client: Client) -> None:
-    assert client.opened == 0
+    assert len(client.embedders) == 0
     for key in (1, 2):
         client.embed(key, "text")
         client.event(key, Embedded)
-    assert client.opened == 1
+    assert len(client.embedders) == 1
 
 
 def test_an_embedder_that_cannot_be_made_fails_the_request_and_is_tried_again(client: Client) -> None:
@@ -125,7 +125,7 @@ def test_a_cancel_does_not_wait_while_the_embedder_is_opened(client: Client, ope
     opening.set()
     client.embed(2, "next")
     client.event(2, Embedded)
-    assert (client.opened, client.inspect().metrics.embeddings) == (1, 1)
+    assert (len(client.embedders), client.inspect().metrics.embeddings) == (1, 1)
 
 
 def test_requests_that_come_while_the_embedder_is_opened_open_no_other(
@@ -135,7 +135,64 @@ def test_requests_that_come_while_the_embedder_is_opened_open_no_other(
     opening.set()
     for key in (1, 2):
         client.event(key, Embedded)
-    assert client.opened == 1
+    assert len(client.embedders) == 1
+
+
+@pytest.fixture
+def small() -> Iterator[Client]:
+    """A client of an engine whose first embedder has few cells."""
+    started = Client(embedder=FakeEmbedder(cells=1000, smallest=128)).loaded()
+    yield started
+    started.worker.stop()
+    assert started.closed.wait(GUARD)
+
+
+def test_a_longer_text_opens_a_larger_embedder_and_the_small_one_ends_its_texts_first(small: Client) -> None:
+    small.embed(1, "x" * 100)
+    small.event(1, Embedded)
+    [first] = small.embedders
+    gate = Gate(first)
+    small.embed(2, "x" * 100)
+    gate.wait()
+    small.embed(3, "y" * 300)
+    small.expect(Accepted, lambda accepted: accepted.key == 3)
+    assert ([embedder.room for embedder in small.embedders], first.shut) == ([128, 512], False)
+    gate.open()
+    assert small.event(2, Embedded) == Embedded(0, vector_of(list(b"x" * 100)))
+    assert small.event(3, Embedded) == Embedded(0, vector_of(list(b"y" * 300)))
+    assert first.shut
+    small.embed(4, "short")
+    small.event(4, Embedded)
+    assert len(small.embedders) == 2
+
+
+def test_a_larger_embedder_that_cannot_be_made_fails_only_the_long_text(small: Client) -> None:
+    small.embed(1, "x")
+    small.event(1, Embedded)
+    small.open_errors.append("no memory")
+    small.embed(2, "y" * 300)
+    fault = small.expect(Refused).fault
+    assert (fault.kind, fault.message, fault.code) == ("EngineFault", "no memory", "engine_failed")
+    small.embed(3, "x" * 100)
+    small.event(3, Embedded)
+    assert [embedder.shut for embedder in small.embedders] == [False]
+
+
+def test_a_larger_embedder_whose_text_was_cancelled_serves_the_next_long_one(small: Client) -> None:
+    gate = Gate(small.embedder)
+    small.embed(1, "x" * 100)
+    gate.wait()
+    small.embed(2, "y" * 300)
+    small.expect(Accepted, lambda accepted: accepted.key == 2)
+    assert small.cancel(2) == Released("queued", 0, 0)
+    gate.open()
+    small.event(1, Embedded)
+    small.embed(3, "x" * 100)
+    small.event(3, Embedded)
+    assert [embedder.shut for embedder in small.embedders] == [False, False]
+    small.embed(4, "z" * 300)
+    small.event(4, Embedded)
+    assert [embedder.shut for embedder in small.embedders] == [True, False]
 
 
 def test_a_cancel_between_two_passes_frees_the_cells(client: Client, embedding_gate: Gate) -> None:

@@ -146,7 +146,7 @@ class Engine:
         """All events by key."""
         self.model = FakeModel(context=4096)
         self.runner, self.embedder, self.errands = FakeRunner(self.model), FakeEmbedder(), ErrandLane()
-        loaded = LoadedModel(self.model, self.runner, self.embedder.limits, lambda: self.embedder)
+        loaded = LoadedModel(self.model, self.runner, self.embedder.limits, lambda _cells: self.embedder)
         lanes = loaded.lanes(EngineConfig(model=""))
         self._generations, self._embeddings = lanes[GenerationRequest], lanes[EmbeddingRequest]
         self._lanes = [*lanes.values(), self.errands]
@@ -337,7 +337,7 @@ class Overlap:
     def __init__(self, *, fails_at: int | None = None) -> None:
         model = FakeModel(context=4096)
         runner = FakeRunner(model)
-        loaded = LoadedModel(model, runner, FakeEmbedder().limits, FakeEmbedder)
+        loaded = LoadedModel(model, runner, FakeEmbedder().limits, lambda _cells: FakeEmbedder())
         lanes = loaded.lanes(EngineConfig(model=""))
         self.loop = StepLoop(lanes.values(), self._publish, Progress())
         self.waited: list[bool] = []

@@ -50,7 +50,7 @@ class Engine:
         self.loaded.set()
         stack.callback(self.freed.set)
         model, embedder = FakeModel(), FakeEmbedder()
-        return LoadedModel(model, FakeRunner(model), embedder.limits, lambda: embedder)
+        return LoadedModel(model, FakeRunner(model), embedder.limits, lambda _cells: embedder)
 
     def send(self, *messages: ToEngine) -> None:
         """Send messages in one piece."""

@@ -70,13 +70,17 @@ class Client:
     """The gateway's side: it assigns keys and query ids, and keeps every message until a test reads it."""
 
     def __init__(
-        self, config: EngineConfig | None = None, model: FakeModel | None = None, fingerprint: bytes = b""
+        self,
+        config: EngineConfig | None = None,
+        model: FakeModel | None = None,
+        embedder: FakeEmbedder | None = None,
+        fingerprint: bytes = b"",
     ) -> None:
         self.fingerprint = fingerprint
         self.model = model or FakeModel()
         self.runner = FakeRunner(self.model)
-        self.embedder = FakeEmbedder()
-        self.opened = 0
+        self.embedder = embedder or FakeEmbedder()
+        self.embedders: list[FakeEmbedder] = []
         self.open_errors: list[str] = []
         self.on_open: Callable[[], None] = lambda: None
         self.exits: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -99,11 +103,14 @@ class Client:
         self.freed_at_exit = self.closed.is_set()
         self.exits.put(code)
 
-    def open_embedder(self) -> FakeEmbedder:
+    def open_embedder(self, cells: int) -> FakeEmbedder:
+        """Open `embedder`, and later others that are like it, but larger."""
         self.on_open()
         if self.open_errors:
             raise LoadError(self.open_errors.pop())
-        self.opened += 1
+        if self.embedders:
+            self.embedder = self.embedder.larger(cells)
+        self.embedders.append(self.embedder)
         return self.embedder
 
     def _take(self, message: FromEngine) -> None:

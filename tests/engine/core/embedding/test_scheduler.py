@@ -47,6 +47,11 @@ class Driver:
         for change in work.changes:
             assert isinstance(change, Removal)
             self.embedder.drop(change.seq_id)
+        if self.scheduler.cells > self.embedder.room:
+            passes = self.embedder.passes
+            self.embedder.shut_down()
+            self.embedder = self.embedder.larger(self.scheduler.cells)
+            self.embedder.passes = passes
         self._record(work.news)
         return work.plan or ()
 
@@ -122,6 +127,23 @@ def test_cells_bound_the_texts_under_way() -> None:
     assert [chunk.text.index for chunk in driver.step()] == [0]
     assert [chunk.text.index for chunk in driver.step()] == [0]
     assert [chunk.text.index for chunk in driver.step()] == [1]
+
+
+def test_a_text_with_more_tokens_than_cells_waits_until_no_other_is_unfinished_and_gets_more() -> None:
+    driver = Driver(FakeEmbedder(rows=64, cells=1000, smallest=128))
+    driver.add(1, 100, 300, 20)
+    assert [(chunk.text.index, chunk.count) for chunk in driver.step()] == [(0, 64)]
+    assert ([(chunk.text.index, chunk.count) for chunk in driver.step()], driver.scheduler.cells) == ([(0, 36)], 128)
+    assert ([(chunk.text.index, chunk.count) for chunk in driver.step()], driver.scheduler.cells) == ([(1, 64)], 512)
+    driver.drain()
+    driver.add(2, 900)
+    driver.drain()
+    assert (driver.scheduler.cells, driver.news[2]) == (1000, [Embedded(0, vector_of([2] * 900))])
+
+
+@pytest.mark.parametrize(("tokens", "cells"), [(1, 100), (100, 100), (101, 128), (128, 128), (129, 256), (257, 500)])
+def test_an_embedder_for_a_longer_text_has_a_power_of_two_of_cells(tokens: int, cells: int) -> None:
+    assert FakeEmbedder(rows=64, cells=500, smallest=100).limits.cells_for(tokens) == cells
 
 
 def test_a_full_queue_is_busy_and_started_requests_do_not_count() -> None:
@@ -231,7 +253,7 @@ def test_metrics_count_the_finished_work() -> None:
 def test_random_requests_and_cancels_each_end_once_and_hold_no_cells(seed: int) -> None:
     rng = random.Random(seed)
     splits = rng.random() < 0.5
-    driver = Driver(FakeEmbedder(rows=64, cells=200, texts=3, splits=splits))
+    driver = Driver(FakeEmbedder(rows=64, cells=200, smallest=rng.randint(64, 200), texts=3, splits=splits))
     longest = driver.embedder.limits.longest
     cancelled: dict[int, Released | None] = {}
     sizes = {key: [rng.randint(1, longest) for _ in range(rng.randint(1, 5))] for key in range(1, 30)}

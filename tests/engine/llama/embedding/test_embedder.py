@@ -14,7 +14,8 @@ from engine.config import EngineConfig
 from engine.core.embedding.step import EmbeddingChunk, EmbeddingText
 from engine.core.step import Outcome
 from engine.errors import LoadError
-from engine.llama.embedding.embedder import LlamaEmbedder, embedding_limits
+from engine.llama import devices
+from engine.llama.embedding.embedder import EmbedderFactory, LlamaEmbedder, embedding_limits
 from engine.llama.model import LlamaModel
 from engine.worker.main import load
 from tests.c_calls import Handles
@@ -164,13 +165,42 @@ def test_an_embedder_without_memory_raises_and_leaks_no_object(causal: Open, mon
     assert (handles.alive, handles.mistakes) == ({}, [])
 
 
+def test_a_model_that_generates_opens_embedders_of_the_asked_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    handles = Handles(monkeypatch)
+    with ExitStack() as stack:
+        loaded = load(config(model_path()), lambda _share: None, stack)
+        small, large = (loaded.open_embedder(cells) for cells in (256, 512))
+        assert isinstance(small, LlamaEmbedder)
+        assert isinstance(large, LlamaEmbedder)
+        taken = [sum(embedder.buffers.cells.values()) for embedder in (small, large)]
+        assert taken[1] == pytest.approx(2 * taken[0], rel=0.05)  # the log has hundredths of a MiB
+        text = loaded.model.tokenize("Once upon a time there was a little girl.")
+        [expected] = embed(small, text)
+        small.shut_down()
+        assert embed(large, text)[0] == pytest.approx(expected, abs=ROUNDING)
+    assert (handles.alive, handles.mistakes) == ({}, [])
+
+
+def test_a_larger_embedder_than_memory_holds_is_refused_before_it_is_opened(
+    causal: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        factory = EmbedderFactory(causal.model, causal.config, causal.limits, stack)
+        cell = sum(factory.open(256).buffers.cells.values()) / 256
+        monkeypatch.setattr(devices, "available_memory", lambda: int(512 * cell) - 1)
+        with pytest.raises(LoadError, match=r"^an embedder for texts of 512 tokens needs 0\.0 GiB of memory"):
+            factory.open(512)
+        monkeypatch.setattr(devices, "available_memory", lambda: int(512 * cell))
+        factory.open(512)
+
+
 def test_a_model_that_only_embeds_is_loaded_without_a_runner(berts: dict[gguf.PoolingType, Path]) -> None:
     with ExitStack() as stack:
         loaded = load(config(berts[gguf.PoolingType.CLS]), lambda _share: None, stack)
         assert loaded.runner is None
         assert not loaded.model.info.generates
         assert loaded.model.info.embedding_size == WIDTH
-        assert loaded.open_embedder() is loaded.open_embedder()
+        assert loaded.open_embedder(512) is loaded.open_embedder(1024)
 
 
 def test_large_vocabularies_have_smaller_passes(causal: Open) -> None:

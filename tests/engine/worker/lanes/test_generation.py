@@ -17,7 +17,7 @@ from tests.engine.driver import at_once, running
 
 def lane(speculation: bool | None) -> GenerationLane:
     model, embedder = FakeModel(), FakeEmbedder()
-    loaded = LoadedModel(model, FakeRunner(model), embedder.limits, lambda: embedder)
+    loaded = LoadedModel(model, FakeRunner(model), embedder.limits, lambda _cells: embedder)
     made = loaded.lanes(EngineConfig(model="fake", speculation=speculation))[GenerationRequest]
     assert isinstance(made, GenerationLane)
     return made
