@@ -1,4 +1,4 @@
-"""llama.cpp's functions that the bindings do not declare: those for devices, and for GGUF files (gguf.h)."""
+"""llama.cpp's functions that the bindings do not declare: those of devices, number types and GGUF files (gguf.h)."""
 
 import ctypes
 
@@ -19,6 +19,7 @@ def declare(name: str, result: type | None, *arguments: type) -> None:
     function.restype, function.argtypes = result, arguments
 
 
+declare("ggml_row_size", ctypes.c_size_t, ctypes.c_int, ctypes.c_int64)
 declare("gguf_init_from_file", ctypes.c_void_p, ctypes.c_char_p, InitParams)
 declare("gguf_free", None, ctypes.c_void_p)
 declare("gguf_get_n_tensors", ctypes.c_int64, ctypes.c_void_p)

@@ -26,6 +26,7 @@ from engine.llama.batch import Batch
 from engine.llama.context import LlamaContext
 from engine.llama.embedding.pooling import pooling_of
 from engine.llama.memory.buffers import HOST, Buffers
+from engine.llama.memory.cell_types import relative_size
 from engine.llama.model import LlamaModel
 from engine.request import EmbeddingRequest
 
@@ -160,7 +161,9 @@ class EmbedderFactory:
         self._config = config
         self._limits = limits
         self._stack = stack
-        self._cell_bytes = 0.0
+        # Those of an embedder are f16.
+        host = model.memory.buffers.cells.get(HOST, 0) / max(sum(model.memory.buffers.cells.values()), 1)
+        self._cell_bytes = host * model.memory.token_bytes / relative_size(config.kv_type_k, config.kv_type_v)
 
     def open(self, cells: int) -> LlamaEmbedder:
         """Open an embedder with so many cells, which may take seconds.
@@ -171,13 +174,11 @@ class EmbedderFactory:
         self._check_memory(cells)
         limits = replace(self._limits, cells=cells)
         embedder = self._stack.enter_context(LlamaEmbedder(self._model, self._config, limits))
-        taken = embedder.buffers
-        self._cell_bytes = taken.cells.get(HOST, 0) / cells
-        logger.info("an embedder with %d cells takes %.1f MiB", cells, sum(taken.all.values()) / 2**20)
+        logger.info("an embedder with %d cells takes %.1f MiB", cells, sum(embedder.buffers.all.values()) / 2**20)
         return embedder
 
     def _check_memory(self, cells: int) -> None:
-        """Check that host memory holds the cells, by those of the last embedder: the system may end the process later.
+        """Check that host memory holds the cells. The system may grant more, and end the process as it uses them.
 
         Raises:
             LoadError: it does not.

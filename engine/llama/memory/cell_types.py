@@ -9,8 +9,10 @@ import llama_cpp
 from engine.config import EngineConfig, KVType
 from engine.errors import LoadError
 from engine.llama.attention import Attention
+from engine.llama.ggml_functions import libggml
 
 _BF16 = 30  # GGML_TYPE_BF16 in ggml.h, which the bindings lack
+_LARGEST_BLOCK = 32
 _TURN = 64
 """Numbers that llama.cpp turns together before it quantises keys."""
 _CUDA_PAIRS = re.compile(r"FA_QUANTS = (\S+)")
@@ -38,6 +40,15 @@ CELL_TYPES: dict[KVType, CellType] = {
     "q4_0": CellType(llama_cpp.GGML_TYPE_Q4_0, 32),
     "iq4_nl": CellType(llama_cpp.GGML_TYPE_IQ4_NL, 32),
 }
+
+
+def relative_size(keys: KVType, values: KVType) -> float:
+    """Return the size of cells with these types, relative to those of f16. Keys and values count as equally long."""
+
+    def size(name: KVType) -> int:
+        return int(libggml.ggml_row_size(CELL_TYPES[name].number, _LARGEST_BLOCK))
+
+    return (size(keys) + size(values)) / (2 * size("f16"))
 
 
 def check_cell_types(

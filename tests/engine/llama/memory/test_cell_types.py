@@ -16,7 +16,7 @@ from engine.core.kv.cell_changes import Shift
 from engine.core.step import Chunk, Outcome, StepPlan
 from engine.errors import LoadError
 from engine.llama.attention import AUTO, FLASH, NO_FLASH, on_devices
-from engine.llama.memory.cell_types import CELL_TYPES, check_cell_types, check_cuda
+from engine.llama.memory.cell_types import CELL_TYPES, check_cell_types, check_cuda, relative_size
 from engine.llama.model import LlamaModel
 from engine.llama.runner import LlamaRunner
 from tests.architectures.families import FAMILIES, Family, Parameters
@@ -35,6 +35,14 @@ def config(keys: KVType, values: KVType, **fields: Any) -> EngineConfig:
 
 def test_every_type_has_a_number() -> None:
     assert set(CELL_TYPES) == set(get_args(KVType))
+
+
+@pytest.mark.parametrize(
+    ("keys", "values", "size"),
+    [("f16", "f16", 1), ("bf16", "f16", 1), ("f32", "f32", 2), ("q8_0", "q8_0", 34 / 64), ("q8_0", "q4_0", 52 / 128)],
+)
+def test_the_size_of_cells_is_that_of_keys_and_values(keys: KVType, values: KVType, size: float) -> None:
+    assert relative_size(keys, values) == size
 
 
 @pytest.mark.parametrize("name", QUANTISED)
