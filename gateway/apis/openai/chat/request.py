@@ -112,7 +112,7 @@ class ChatBody(
     @field_validator("top_logprobs")
     @classmethod
     def _beside_logprobs(cls, top: int, info: ValidationInfo) -> int:
-        if not info.data.get("logprobs"):
+        if top and not info.data.get("logprobs"):
             raise ValueError("is allowed only where logprobs is true")
         return top
 

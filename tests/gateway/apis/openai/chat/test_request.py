@@ -92,6 +92,7 @@ def test_max_tokens_and_max_completion_tokens_are_one_limit(fields: dict[str, An
         ({"logprobs": False}, None),
         ({"logprobs": True}, 0),
         ({"logprobs": True, "top_logprobs": 0}, 0),
+        ({"top_logprobs": 0}, None),
         ({"logprobs": True, "top_logprobs": 20}, 20),
     ],
 )
