@@ -1,6 +1,7 @@
 """Spans as a collector receives them: names, ids, parents, times, attributes."""
 
 import logging
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -23,6 +24,7 @@ from tests.threads import refuse_in_thread, refuse_thread
 
 pytestmark = pytest.mark.anyio
 
+GUARD = 20
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 SAMPLED = f"00-{TRACE}-{PARENT}-01"
 
@@ -32,6 +34,10 @@ def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
     with collecting() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
         yield collector
+
+
+def is_exporting(thread: Thread) -> bool:
+    return thread.name.startswith("OtelBatch")
 
 
 def refuse(exchange: Exchange) -> RequestRecord:
@@ -287,6 +293,8 @@ async def test_a_collector_that_does_not_answer_holds_up_the_stop_for_a_bounded_
             await Served(spans, record_of).ask()
         assert collector.spans == []
         released.set()
+        for thread in filter(is_exporting, threading.enumerate()):  # its lines would be those of a later test
+            thread.join(GUARD)
     assert [line.getMessage() for line in caplog.records] == ["the last spans could not be sent in time"]
 
 
