@@ -126,6 +126,17 @@ def available_memory() -> int:
     return _device_memory(libggml.ggml_backend_dev_by_type(_CPU))[1] if available is None else available
 
 
+def mapped_memory() -> int:
+    """Return the resident bytes of mapped files, which count as available; 0 where the system does not have it."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except FileNotFoundError:
+        return 0
+    sizes = {name: value for name, _, value in (line.partition(":") for line in lines)}
+    mapped, locked = (1024 * int(sizes.get(name, "0 kB").split()[0]) for name in ("RssFile", "VmLck"))
+    return max(0, mapped - locked)  # locked pages do not count as available
+
+
 def resident_memory() -> int:
     """Return the resident bytes of this process, with the pages of mapped files."""
     try:

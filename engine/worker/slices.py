@@ -24,7 +24,7 @@ class Effort(Enum):
     COMPILE = "compile"
     """A grammar or a sampler to compile, for up to a second. llguidance releases the interpreter's lock."""
     OPEN = "open"
-    """The embedder to open for the first request, for some seconds where its context is large."""
+    """An embedder to open, for the first request or a longer text: for some seconds where it has many cells."""
 
 
 Slices: TypeAlias = Generator[Effort, None, ResultT]

@@ -161,9 +161,13 @@ class EmbedderFactory:
         self._config = config
         self._limits = limits
         self._stack = stack
+        memory = model.memory
+        host = memory.buffers.cells.get(HOST, 0) / max(sum(memory.buffers.cells.values()), 1)
         # Those of an embedder are f16.
-        host = model.memory.buffers.cells.get(HOST, 0) / max(sum(model.memory.buffers.cells.values()), 1)
-        self._cell_bytes = host * model.memory.token_bytes / relative_size(config.kv_type_k, config.kv_type_v)
+        self._cell_bytes = host * memory.full_token_bytes / relative_size(config.kv_type_k, config.kv_type_v)
+        outputs = 4 * limits.rows * (model.info.vocabulary + model.info.embedding_size)
+        # Computed, and copied. The step of a slot, which is counted, too, has few outputs.
+        self._step_bytes = memory.buffers.compute.get(HOST, 0) + 2 * outputs
 
     def open(self, cells: int) -> LlamaEmbedder:
         """Open an embedder with so many cells, which may take seconds.
@@ -178,12 +182,16 @@ class EmbedderFactory:
         return embedder
 
     def _check_memory(self, cells: int) -> None:
-        """Check that host memory holds the cells. The system may grant more, and end the process as it uses them.
+        """Check that host memory holds the cells and a step, beside the weights.
+
+        The system may grant more, and end the process as it uses them.
 
         Raises:
             LoadError: it does not.
         """
-        needed, free = cells * self._cell_bytes, devices.available_memory()
+        needed = cells * self._cell_bytes + self._step_bytes
+        weights = min(self._model.weights.get(HOST, 0), devices.mapped_memory())
+        free = max(0, devices.available_memory() - weights)
         if needed > free:
             raise LoadError(
                 f"an embedder for texts of {cells} tokens needs {needed / 2**30:.1f} GiB of memory, and there are "

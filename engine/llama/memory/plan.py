@@ -34,6 +34,8 @@ class MemoryPlan:
     """Number of cells of all slots."""
     token_bytes: int
     """Bytes of the cells of one token, in all layers that keep it."""
+    full_token_bytes: int
+    """The same if sliding-window layers keep the cells of all tokens, as in an embedder."""
     full_windows: bool
     """True if sliding-window layers keep the cells of all tokens, so that the last ones can be dropped."""
     snapshots: int
@@ -59,7 +61,7 @@ def plan_memory(contexts: Contexts, trained: int, *, windowed: bool = False, rec
         LoadError: memory does not hold the operator's choice, or too few tokens to be useful; or llama.cpp refuses the
             types of the cells.
     """
-    config = contexts.config
+    config, full_token_bytes = contexts.config, contexts.token_bytes
     # In a unified cache, llama.cpp writes over the cells behind the windows of other sequences, also in full ones.
     if windowed and (config.kv_unified or contexts.headroom(config.context or trained) < 0):
         contexts = replace(contexts, full_windows=False)
@@ -74,6 +76,7 @@ def plan_memory(contexts: Contexts, trained: int, *, windowed: bool = False, rec
         context=max(context, min(cells, trained)) if config.kv_unified else context,
         cells=cells,
         token_bytes=contexts.token_bytes,
+        full_token_bytes=full_token_bytes,
         full_windows=contexts.full_windows,
         snapshots=contexts.snapshots,
         buffers=buffers,

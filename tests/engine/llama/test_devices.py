@@ -1,10 +1,13 @@
-"""The abort of a running step, which few devices support."""
+"""The abort of a running step, which few devices support, and the memory of mapped files."""
+
+import mmap
+from pathlib import Path
 
 import pytest
 from typing_extensions import override
 
 from engine.llama.attention import FLASH
-from engine.llama.devices import Device, all_devices
+from engine.llama.devices import Device, all_devices, mapped_memory
 from engine.llama.hardware.placement import Placement
 from engine.llama.memory.parameters import BATCH_ROWS, largest_step
 
@@ -44,3 +47,13 @@ def test_a_step_can_be_aborted_if_all_devices_can(devices: tuple[Device, ...], a
 )
 def test_a_prompt_step_is_one_physical_batch_where_it_cannot_be_aborted(aborts: bool, slots: int, tokens: int) -> None:
     assert largest_step(FLASH, slots, aborts=aborts) == tokens
+
+
+def test_read_pages_of_a_mapped_file_count_as_mapped_memory(tmp_path: Path) -> None:
+    size = 2**25
+    file = tmp_path / "file"
+    file.write_bytes(bytes(size))
+    before = mapped_memory()
+    with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        mapped.find(b"x")  # reads all
+        assert mapped_memory() >= before + size // 2

@@ -1,6 +1,6 @@
 """The embedder on real models: the same vectors in any pass, freed memory, and the state after an abort."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +16,10 @@ from engine.core.step import Outcome
 from engine.errors import LoadError
 from engine.llama import devices
 from engine.llama.embedding.embedder import EmbedderFactory, LlamaEmbedder, embedding_limits
+from engine.llama.memory.buffers import HOST
 from engine.llama.model import LlamaModel
 from engine.worker.main import load
+from tests.architectures.models import family_model
 from tests.c_calls import Handles
 from tests.engine.llama.embedding.running import Vector, computed_by_llama_cpp, embed, texts_of
 from tests.models import model_path
@@ -181,17 +183,52 @@ def test_a_model_that_generates_opens_embedders_of_the_asked_size(monkeypatch: p
     assert (handles.alive, handles.mistakes) == ({}, [])
 
 
-def test_a_larger_embedder_than_memory_holds_is_refused_before_it_is_opened(
-    causal: Open, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def available(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, int], None]:
+    """Set the bytes of host memory that are available, and those of mapped files among them."""
+
+    def choose(free: float, mapped: int) -> None:
+        monkeypatch.setattr(devices, "available_memory", lambda: int(free))
+        monkeypatch.setattr(devices, "mapped_memory", lambda: mapped)
+
+    return choose
+
+
+TOO_LARGE = r"^an embedder for texts of 65536 tokens needs 0\.\d GiB of memory, and there are 0\."
+
+
+@pytest.mark.parametrize("name", ["plain", "gemma-3"])
+def test_an_embedder_that_memory_does_not_hold_is_refused_before_it_is_opened(
+    name: str, available: Callable[[float, int], None]
 ) -> None:
+    """Gemma 3 has sliding windows, whose cells are fewer in the slots of a unified cache."""
+    settings = EngineConfig(model=str(family_model(name)), slots=1, kv_unified=True, context=1024, repack=False)
+    with ExitStack() as stack:
+        model = stack.enter_context(LlamaModel(settings, lambda _share: None))
+        factory = EmbedderFactory(model, settings, embedding_limits(model), stack)
+        taken = factory.open(65536).buffers
+        available(sum(taken.cells.values()), 0)  # nothing is left for a step
+        with pytest.raises(LoadError, match=TOO_LARGE):
+            factory.open(65536)
+        outputs = 4 * embedding_limits(model).rows * (model.info.vocabulary + model.info.embedding_size)
+        available(sum(taken.all.values()) + 2 * outputs, 0)
+        factory.open(65536)
+
+
+def test_an_embedder_leaves_memory_for_the_mapped_weights(
+    causal: Open, available: Callable[[float, int], None]
+) -> None:
+    """They count as available, and are read from the file again and again where something takes their memory."""
     with ExitStack() as stack:
         factory = EmbedderFactory(causal.model, causal.config, causal.limits, stack)
-        needed = 512 * causal.model.memory.token_bytes
-        monkeypatch.setattr(devices, "available_memory", lambda: needed - 1)
-        with pytest.raises(LoadError, match=r"^an embedder for texts of 512 tokens needs 0\.0 GiB of memory"):
-            factory.open(512)
-        monkeypatch.setattr(devices, "available_memory", lambda: needed)
-        assert sum(factory.open(512).buffers.cells.values()) == pytest.approx(needed, rel=0.02)
+        weights, plenty = causal.model.weights[HOST], 2**28
+        available(weights + plenty, weights + plenty)  # files that are not the model's may go
+        factory.open(256)
+        causal.model.weights[HOST] += plenty
+        with pytest.raises(LoadError, match=r"and there are 0\.0$"):
+            factory.open(256)
+        available(weights + plenty, 0)  # the weights are not mapped
+        factory.open(256)
 
 
 def test_a_model_that_only_embeds_is_loaded_without_a_runner(berts: dict[gguf.PoolingType, Path]) -> None:
