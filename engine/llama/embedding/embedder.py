@@ -163,7 +163,7 @@ class EmbedderFactory:
         self._stack = stack
         memory = model.memory
         host = memory.buffers.cells.get(HOST, 0) / max(sum(memory.buffers.cells.values()), 1)
-        # Those of an embedder are f16.
+        # The cells of an embedder are f16.
         self._cell_bytes = host * memory.full_token_bytes / relative_size(config.kv_type_k, config.kv_type_v)
         outputs = 4 * limits.rows * (model.info.vocabulary + model.info.embedding_size)
         # Computed, and copied. The step of a slot, which is counted, too, has few outputs.
@@ -194,8 +194,8 @@ class EmbedderFactory:
         free = max(0, devices.available_memory() - weights)
         if needed > free:
             raise LoadError(
-                f"an embedder for texts of {cells} tokens needs {needed / 2**30:.1f} GiB of memory, and there are "
-                f"{free / 2**30:.1f}"
+                f"an embedder for texts of {cells} tokens needs {needed / 2**20:.0f} MiB of memory, and there are "
+                f"{free / 2**20:.0f}"
             )
 
 

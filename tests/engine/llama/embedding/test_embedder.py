@@ -194,7 +194,7 @@ def available(monkeypatch: pytest.MonkeyPatch) -> Callable[[float, int], None]:
     return choose
 
 
-TOO_LARGE = r"^an embedder for texts of 65536 tokens needs 0\.\d GiB of memory, and there are 0\."
+TOO_LARGE = r"^an embedder for texts of 65536 tokens needs \d+ MiB of memory, and there are \d+$"
 
 
 @pytest.mark.parametrize("name", ["plain", "gemma-3"])
@@ -225,7 +225,7 @@ def test_an_embedder_leaves_memory_for_the_mapped_weights(
         available(weights + plenty, weights + plenty)  # files that are not the model's may go
         factory.open(256)
         causal.model.weights[HOST] += plenty
-        with pytest.raises(LoadError, match=r"and there are 0\.0$"):
+        with pytest.raises(LoadError, match=r"and there are 0$"):
             factory.open(256)
         available(weights + plenty, 0)  # the weights are not mapped
         factory.open(256)
