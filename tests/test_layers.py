@@ -25,6 +25,7 @@ VOCABULARY = {
         "engine.host_memory",
         "engine.logs",
         "engine.notifier",
+        "engine.processors",
         "engine.prompt",
         "engine.regular_files",
         "engine.request",

@@ -13,7 +13,6 @@ from engine.config import EngineConfig
 from engine.core.kv.prefix_store import MIN_SPEED_OF_SAVES, PrefixStore
 from engine.info import ModelInfo
 from engine.llama import devices
-from engine.llama.cpu.properties import usable_processors
 from engine.llama.embedding.embedder import EmbedderFactory, LlamaEmbedder, embedding_limits
 from engine.llama.hardware.cpu_share import take_cpu_share
 from engine.llama.memory.buffers import HOST, Buffers
@@ -23,6 +22,7 @@ from engine.llama.runner import LlamaRunner
 from engine.prefix_files.directory import PrefixDirectory
 from engine.prefix_files.fingerprint import fingerprint
 from engine.prefix_files.service import PrefixFileService
+from engine.processors import usable_processors
 from engine.worker.loaded import LoadedModel
 from engine.worker.pipes import MessageReader, MessageWriter
 from engine.worker.worker import EXIT_FAULT, EXIT_OK, serve

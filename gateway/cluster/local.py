@@ -1,7 +1,6 @@
 """A cluster on this machine alone: `llama-gateway serve --ray`."""
 
 import logging
-import os
 import signal
 import threading
 import time
@@ -11,6 +10,7 @@ import ray
 from ray import serve
 from ray.serve.config import HTTPOptions
 
+from engine.processors import usable_processors
 from gateway.cluster.application import application, parts_of
 from gateway.cluster.health import DeploymentFailedError, reason_in
 from gateway.cluster.split import check_room, replaced
@@ -38,8 +38,8 @@ def serve_locally(settings: Settings) -> None:
         ListenError: the port cannot be listened on.
     """
     replicas = (settings.max_replicas or settings.replicas) * len(settings.served)
-    cores = _processors()
-    threads = settings.threads or max(1, cores // replicas)
+    processors = usable_processors()
+    threads = settings.threads or max(1, processors // replicas)
     settings = replaced(settings, {"threads": threads})
     parts = parts_of(settings)
     app = application(settings, parts)
@@ -47,7 +47,7 @@ def serve_locally(settings: Settings) -> None:
     reserved = reserve(settings.host, settings.port)
     settings = replaced(settings, {"port": reserved[0].getsockname()[1]})
     try:
-        start_ray(max(cores, replicas * threads))  # more replicas than cores share them
+        start_ray(max(processors, replicas * threads))  # more replicas than processors share them
         room = ray.cluster_resources()
         check_room(parts.values(), settings.replicas, memory=room["memory"], gpus=room.get("GPU", 0))
         serve.start(proxy_location="HeadOnly", http_options=_http(settings))
@@ -81,13 +81,6 @@ def _stop_on_signals() -> threading.Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     return asked
-
-
-def _processors() -> int:
-    """Return the number of processors that this process may use."""
-    if not hasattr(os, "sched_getaffinity"):  # not Linux
-        return os.cpu_count() or 1
-    return len(os.sched_getaffinity(0))
 
 
 def start_ray(cpus: int) -> None:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import llama_cpp
 
 from engine.checkup import BuildReport, DeviceReport, InstallationReport, MachineReport
-from engine.llama.cpu.properties import cpu_info, gains_by_repacking, usable_cores, usable_processors
-from engine.llama.cpu.quota import cpu_quota
+from engine.llama.cpu.properties import cpu_info, gains_by_repacking, usable_cores
 from engine.llama.devices import Device, all_devices, available_memory
 from engine.llama.ggml_functions import declare, libggml
+from engine.processors import cpu_quota, usable_processors
 
 declare("ggml_version", ctypes.c_char_p)
 declare("ggml_commit", ctypes.c_char_p)

@@ -5,7 +5,7 @@ import platform
 from contextlib import suppress
 from pathlib import Path
 
-from engine.llama.cpu.quota import cpu_quota
+from engine.processors import cpu_quota
 
 _CPU_INFO = Path("/proc/cpuinfo")
 
@@ -15,12 +15,6 @@ def usable_cores() -> int:
     quota = cpu_quota()
     cores = _physical_cores()
     return cores if quota is None else max(1, min(cores, int(quota)))
-
-
-def usable_processors() -> int:
-    """Return the number of threads of this process that can run at once: by its affinity, and by its quota."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, int(min(processors, cpu_quota() or processors)))
 
 
 def _physical_cores() -> int:

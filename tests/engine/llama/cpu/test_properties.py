@@ -24,13 +24,6 @@ def test_a_quota_limits_the_cores(monkeypatch: pytest.MonkeyPatch, quota: float,
     assert properties.usable_cores() == cores
 
 
-@pytest.mark.parametrize(("quota", "most"), [(None, 4), (2.5, 2), (0.5, 1), (16.0, 4)])
-def test_threads_need_a_processor_each(monkeypatch: pytest.MonkeyPatch, quota: float | None, most: int) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 4, 5}, raising=False)
-    monkeypatch.setattr(properties, "cpu_quota", lambda: quota)
-    assert properties.usable_processors() == most
-
-
 def test_cores_are_counted_where_the_kernel_has_no_topology(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     monkeypatch.setattr(properties, "cpu_quota", lambda: None)

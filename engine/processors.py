@@ -1,8 +1,15 @@
-"""The CPU time that control groups allow to this process, by files of the Linux kernel."""
+"""Processors that this process may use: by its affinity, and by the CPU time that its control groups allow."""
 
+import os
 from pathlib import Path
 
 from engine.control_groups import control_groups
+
+
+def usable_processors() -> int:
+    """Return the number of threads of this process that can run at once: by its affinity, and by its quota."""
+    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min(processors, cpu_quota() or processors)))
 
 
 def cpu_quota() -> float | None:

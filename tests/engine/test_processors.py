@@ -1,11 +1,12 @@
-"""The quota of CPU time, read from files as the kernel writes them."""
+"""The processors of this process, and its quota of CPU time, read from files as the kernel writes them."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from engine import control_groups
-from engine.llama.cpu.quota import cpu_quota
+from engine import control_groups, processors
+from engine.processors import cpu_quota
 
 
 @pytest.fixture(autouse=True)
@@ -53,3 +54,10 @@ def test_what_cannot_be_read_is_no_quota(tmp_path: Path, text: str) -> None:
     write(tmp_path, {"mount/cpu.max": text})
     assert cpu_quota() is None
     assert quota(tmp_path, "0::/") is None
+
+
+@pytest.mark.parametrize(("quota", "most"), [(None, 4), (2.5, 2), (0.5, 1), (16.0, 4)])
+def test_threads_need_a_processor_each(monkeypatch: pytest.MonkeyPatch, quota: float | None, most: int) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 4, 5}, raising=False)
+    monkeypatch.setattr(processors, "cpu_quota", lambda: quota)
+    assert processors.usable_processors() == most
