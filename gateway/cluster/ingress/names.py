@@ -1,7 +1,7 @@
 """Names of the models of a cluster, and the name in a request, whatever its API."""
 
 from collections.abc import Sequence
-from urllib.parse import parse_qs, unquote
+from urllib.parse import parse_qs
 
 import msgspec
 from starlette.types import Scope
@@ -74,7 +74,7 @@ def requested_model(scope: Scope, body: bytes) -> str | None:
     """
     path: str = scope["path"]
     if path.startswith(_ONE_MODEL):
-        return unquote(path.removeprefix(_ONE_MODEL))
+        return path.removeprefix(_ONE_MODEL)
     query = parse_qs(scope.get("query_string", b"").decode("latin-1"))
     return _in_body(path, body) or query.get("model", [None])[0]
 

@@ -49,7 +49,8 @@ def test_older_clients_of_ollama_name_the_model_otherwise(body: bytes, name: str
 @pytest.mark.parametrize(
     ("scope", "name"),
     [
-        ({"path": "/v1/models/x%2Fy", "query_string": b"model=z"}, "x/y"),
+        ({"path": "/v1/models/x/y", "query_string": b"model=z"}, "x/y"),
+        ({"path": "/v1/models/x%2Fy", "query_string": b""}, "x%2Fy"),  # the server has decoded the path
         ({"path": "/props", "query_string": b"model=z"}, "z"),
         ({"path": "/props", "query_string": b"autoload=0"}, None),
     ],
