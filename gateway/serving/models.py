@@ -14,6 +14,9 @@ DEFAULT = "default"
 LATEST = ":latest"
 """Tag that Ollama's clients add to a name without one, on every route."""
 
+SHOWN = 100
+"""Characters of a name in a refusal."""
+
 _OTHER_TASKS = {
     Task.GENERATE: "computes embeddings here, and does not generate text",
     Task.EMBED: "generates text here, and computes no embeddings",
@@ -101,7 +104,7 @@ class Models:
         if model is None:
             raise RefusedError(_unknown(str(name), self.allowed(caller)))
         if not caller.may_use(model.names):
-            message = f"This API key may not use the model {name or DEFAULT!r}."
+            message = f"This API key may not use the model {(name or DEFAULT)[:SHOWN]!r}."
             raise RefusedError(Problem(status=403, message=message, code="model_not_allowed", param="model"))
         return model
 
@@ -115,5 +118,5 @@ class Models:
 
 def _unknown(name: str, allowed: Iterable[Model]) -> Problem:
     here = ", ".join(repr(model.name) for model in allowed) or "none that this API key may use"
-    message = f"The model {name[:100]!r} does not exist; this server has {here}."
+    message = f"The model {name[:SHOWN]!r} does not exist; this server has {here}."
     return Problem(status=404, message=message, code="model_not_found", param="model")

@@ -135,6 +135,15 @@ async def test_a_model_that_the_key_does_not_allow_is_a_403(asked: str | None) -
     assert (caught.value.problem.status, caught.value.problem.code) == (403, "model_not_allowed")
 
 
+@pytest.mark.parametrize("any_name", [False, True])
+async def test_a_refusal_cuts_a_long_name(any_name: bool) -> None:
+    first, second = two_models().all
+    models = Models([first, second], dict.fromkeys(Task, first), any_name=any_name)
+    with pytest.raises(RefusedError) as caught:
+        models.find(caller_for(EMBEDDER.stem), "x" * 10**6)
+    assert len(caught.value.problem.message) < 200
+
+
 async def test_a_key_learns_no_names_of_other_models() -> None:
     with pytest.raises(RefusedError) as unknown:
         await two_models().resolve(caller_for(EMBEDDER.stem), "x")
