@@ -93,7 +93,7 @@ class LedgerQueue:
 
         Args:
             change: the change.
-            undo: undoes it. Called if the change was tried, but its request cannot use it: it may have been made.
+            undo: undoes it. Called if its request cannot use the change once it was added: it may have been made.
 
         Raises:
             LedgersUnavailableError: the database cannot be used. The change will not be made later.

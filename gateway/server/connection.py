@@ -145,7 +145,10 @@ class Connection:
         return self._transport.closed
 
     def close_idle(self) -> bool:
-        """Close the idle connection to make room for another one, unless bytes of a request have arrived."""
+        """Close the idle connection to make room for another one, unless bytes wait to be read.
+
+        The begin of a head that has been read does not count: slow clients would keep the others out.
+        """
         if self._transport.has_input():
             return False
         self.reason = self.reason or "the server needed room for another client"

@@ -13,7 +13,7 @@ class Idle(Protocol):
     """Interface of a connection without a request."""
 
     def close_idle(self) -> bool:
-        """Close the connection, unless bytes of a request have arrived. Returns True if it is closed."""
+        """Close the connection, unless bytes wait to be read. Returns True if it is closed."""
 
 
 class Places:
