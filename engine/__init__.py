@@ -17,7 +17,16 @@ from engine.config import EngineConfig
 from engine.described import DescribedEngine, RunsElsewhereError
 from engine.embedded import path as embedded_model
 from engine.environment import command_for, without_secrets
-from engine.errors import Busy, EngineError, EngineFault, LoadError, RequestError, SlowReader, Unavailable
+from engine.errors import (
+    Busy,
+    EngineError,
+    EngineFault,
+    LoadError,
+    RequestError,
+    SlowReader,
+    Unavailable,
+    shutting_down,
+)
 from engine.events import (
     Alternative,
     EmbeddingResult,
@@ -110,6 +119,7 @@ __all__ = [
     "embedded_model",
     "examine",
     "open_engine",
+    "shutting_down",
     "strict_schema",
     "text_of",
     "without_secrets",

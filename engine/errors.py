@@ -58,6 +58,11 @@ class SlowReader(EngineError):
     """Client error: it read its text too slowly, and its request was cancelled."""
 
 
+def shutting_down() -> Unavailable:
+    """Return the error of a request that comes too late, or that the end of the server cuts."""
+    return Unavailable("The server is shutting down.", code="shutting_down")
+
+
 def lacks_thread(error: RuntimeError) -> bool:
     """Return True if no thread could be started, for which Python has no type, only a message."""
     return str(error) == "can't start new thread"

@@ -28,6 +28,10 @@ CREDENTIALS = frozenset({b"authorization", b"x-api-key"})
 """Headers by which clients of OpenAI's API and of Anthropic's authenticate."""
 NO_CREDENTIALS = blake2b(b"", digest_size=16).hexdigest()
 """Digest for a request without these headers."""
+SHUTDOWN = "the server is shutting down"
+"""Reason for ending requests when the server stops, for the log."""
+OVERDUE = "the request's deadline passed"
+"""Reason for ending a request at its time limit, for the log."""
 
 
 class Cause(StrEnum):
@@ -137,7 +141,7 @@ class Caller:
     def closed(self) -> Closing:
         """Return the reason for closing the request early, once it is cancelled."""
         if not self.closing.reason and anyio.current_time() >= self.closing.deadline:
-            self.closing.set(Closing("the request's deadline passed", Cause.DEADLINE, RefusedError(DEADLINE_PASSED)))
+            self.closing.set(Closing(OVERDUE, Cause.DEADLINE, RefusedError(DEADLINE_PASSED)))
         return self.closing
 
     def why(self) -> str:

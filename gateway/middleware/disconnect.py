@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 from anyio.abc import TaskGroup
 from starlette.types import Message, Receive, Scope
 
-from engine.errors import Unavailable
+from engine.errors import shutting_down
 from gateway.middleware.caller import Cause, Closing
 from gateway.middleware.patience import STALLED
 
@@ -77,5 +77,5 @@ def read_disconnect(message: Message) -> Closing:
     """
     reason = message.get("reason", "client closed the connection")
     if message.get("shutdown"):
-        return Closing(reason, Cause.SHUTDOWN, Unavailable("The server is shutting down.", code="shutting_down"))
+        return Closing(reason, Cause.SHUTDOWN, shutting_down())
     return Closing(reason, Cause.SLOW_READER if reason == STALLED else Cause.CLIENT_LEFT)

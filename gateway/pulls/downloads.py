@@ -9,7 +9,7 @@ from typing import TypeAlias
 import anyio
 from anyio.abc import TaskGroup
 
-from engine import Busy, Unavailable
+from engine import Busy, shutting_down
 from engine.notifier import Notifier
 from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.reference import HubReference
@@ -103,7 +103,7 @@ class Downloads:
             Unavailable: the server is stopping.
         """
         if self._tasks is None:
-            raise Unavailable("The server is shutting down.", code="shutting_down")
+            raise shutting_down()
         return self._tasks
 
     @asynccontextmanager

@@ -13,7 +13,7 @@ import anyio.lowlevel
 from anyio.abc import TaskGroup
 from typing_extensions import override
 
-from engine import Busy, Engine, EngineError, EngineState, EngineStatus, Telemetry, Unavailable
+from engine import Busy, Engine, EngineError, EngineState, EngineStatus, Telemetry, Unavailable, shutting_down
 from engine.notifier import Notifier
 from gateway.residency.memory import Memory
 from gateway.residency.policy import Residency
@@ -259,7 +259,7 @@ class Residents:
     def check_open(self) -> None:
         """Raise `Unavailable` if the server is stopping."""
         if self._tasks is None:
-            raise Unavailable("The server is shutting down.", code="shutting_down")
+            raise shutting_down()
 
     def add(self, terms: ModelTerms) -> EngineOnDemand:
         """Add a model and return it. It is loaded when a request asks for it."""

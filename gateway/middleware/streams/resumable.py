@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import anyio
 from starlette.types import Message, Scope
 
-from engine.errors import Unavailable
-from gateway.middleware.caller import Caller, Cause, Closing, caller_of, with_caller
+from engine.errors import shutting_down
+from gateway.middleware.caller import SHUTDOWN, Caller, Cause, Closing, caller_of, with_caller
 from gateway.middleware.errors import NO_RETRY, RATE_LIMIT, SERVER, Problem, RefusedError, retry_after
 from gateway.middleware.streams.kept_stream import KeptStream
 from gateway.middleware.streams.sse import EventStream
@@ -68,7 +68,7 @@ class ResumableStreams:
             finally:
                 self._tasks = None
                 for stream in self._streams.values():
-                    stream.stop(Closing("the server is shutting down", Cause.SHUTDOWN))
+                    stream.stop(Closing(SHUTDOWN, Cause.SHUTDOWN))
 
     def caller_of(self, caller: Caller, name: str) -> Caller:
         """Return the caller of a stream to keep, with its own deadline, and its own reason for an early end.
@@ -102,7 +102,7 @@ class ResumableStreams:
             Unavailable: The server is stopping.
         """
         if self._tasks is None:
-            raise Unavailable("The server is shutting down.", code="shutting_down")
+            raise shutting_down()
         self._check_running(caller.credentials, name)
         self.drop(caller.credentials, name)
         self._make_room()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from engine import Busy, ClientTurns, EngineError, Unavailable
+from engine import Busy, ClientTurns, EngineError, Unavailable, shutting_down
 from gateway.preparation.workers.messages import Job
 from gateway.preparation.workers.process import ForkServer, Worker, WorkerDiedError, open_fork_server
 
@@ -179,7 +179,7 @@ class WorkerPool:
 
     async def _acquire(self, client: str, queue: ClientTurns[_Ticket]) -> Worker:
         if self._ended:
-            raise Unavailable("The server is shutting down.", code="shutting_down")
+            raise shutting_down()
         if len(self._small) + len(self._large) >= MAX_WAITING:
             raise Busy("Too many requests wait for their preparation.", code="queue_full")
         ticket = _Ticket()

@@ -9,6 +9,7 @@ from anyio import from_thread, to_thread
 from anyio.abc import TaskGroup
 from starlette.types import Message, Receive, Scope
 
+from gateway.middleware.caller import SHUTDOWN
 from gateway.middleware.disconnect import EXTENSION
 from gateway.server.hypercorn.inbox import Inbox
 from gateway.server.hypercorn.wire import Wire
@@ -18,7 +19,6 @@ logger = logging.getLogger(__name__)
 
 HANG_UP_LOOK = 1.0
 """Seconds between two looks for a hang-up behind bytes that the application leaves unread."""
-SHUTDOWN = "the server is shutting down"
 
 
 Application: TypeAlias = Callable[

@@ -9,11 +9,11 @@ from http import HTTPStatus
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from engine import Unavailable
+from engine import shutting_down
 from gateway.apis.openai.responses.store.store import ResponseStore
 from gateway.apis.openai.responses.work import ResponseWork
 from gateway.middleware import errors
-from gateway.middleware.caller import Cause
+from gateway.middleware.caller import OVERDUE, SHUTDOWN, Cause
 from gateway.middleware.errors import DEADLINE_PASSED, RATE_LIMIT, Problem, RefusedError, retry_after
 from gateway.serving.admission import Admission
 from gateway.serving.records import Operation
@@ -22,9 +22,7 @@ logger = logging.getLogger(__name__)
 
 ATTEMPTS, PAUSE = 10, 1.0
 """How often a store that fails is asked to keep an ended response, and the seconds between."""
-SHUTDOWN = "the server is shutting down"
 CANCELLED = "the response was cancelled"
-OVERDUE = "the request's deadline passed"
 
 
 @dataclass(slots=True)
@@ -98,7 +96,7 @@ class BackgroundResponses:
         `Unavailable` if the server is stopping.
         """
         if self._tasks is None:
-            raise Unavailable("The server is shutting down.", code="shutting_down")
+            raise shutting_down()
         running = self._add(work)
         try:
             await self._tasks.start(self._run, running)
