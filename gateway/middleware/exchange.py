@@ -70,7 +70,9 @@ class Exchange:
     """The bodies, if the operator wants them in the log."""
 
     def count_sent(self, data: bytes) -> None:
-        """Count bytes of the response's body."""
+        """Count bytes of the response's body. The server sends none to HEAD."""
+        if self.method == "HEAD":
+            return
         self.sent += len(data)
         if self.content is not None:
             self.content.response += data[: MAX_CONTENT - len(self.content.response)]

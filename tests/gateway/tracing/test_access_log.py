@@ -138,6 +138,15 @@ async def test_a_request_that_reaches_no_model_has_its_line(
     assert seen(only(caplog)) == (*expected, method, path)
 
 
+async def test_a_head_has_no_bytes(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving(logged()) as site:
+        client = site.client()
+        client.write(get_bytes("/one").replace(b"GET", b"HEAD"))
+        assert (await client.answer("HEAD")).body == b""
+    assert only(caplog)["bytes_out"] == 0
+
+
 async def test_a_page_that_is_not_allowed_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     await post(app_of(FakeEngine()), "/v1/completions", {"prompt": "x"}, origin="https://evil.example")
