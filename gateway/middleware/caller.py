@@ -40,7 +40,7 @@ class Cause(StrEnum):
     CLIENT_LEFT = "client_left"
     """The client closed its connection."""
     CLIENT_CANCELLED = "client_cancelled"
-    """The client cancelled its background response."""
+    """The client cancelled its background response, or ended its kept stream."""
     SLOW_READER = "slow_reader"
     """The client left text unread for too long."""
     DEADLINE = "deadline"
