@@ -77,7 +77,8 @@ class Models:
 
         Args:
             caller: sender of the request.
-            name: as the client sent it, with `:latest` or without; None or `default` selects the task's default.
+            name: as the client sent it, with `:latest` or without; None selects the task's default, and so does
+                `default` unless a model has this name.
             task: the use of the model.
 
         Raises:
@@ -98,8 +99,8 @@ class Models:
             RefusedError: 404 for an unknown name; 403 for a model that the caller may not use.
         """
         known = name if name is None or self._named_model(name) else name.removesuffix(LATEST)
-        model = self._defaults[task] if known is None or known == DEFAULT else self._named_model(known)
-        if model is None and self._any_name:
+        model = None if known is None else self._named_model(known)
+        if model is None and (known in {None, DEFAULT} or self._any_name):
             model = self._defaults[task]
         if model is None:
             raise RefusedError(_unknown(str(name), self.allowed(caller)))

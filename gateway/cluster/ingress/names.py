@@ -9,7 +9,7 @@ from starlette.types import Scope
 from gateway.apis.rerank.endpoint import RANKING_PATHS
 from gateway.middleware.errors import Problem, RefusedError
 from gateway.serving.adapters import Adapter
-from gateway.serving.models import DEFAULT, LATEST
+from gateway.serving.models import DEFAULT, LATEST, SHOWN
 from gateway.settings.table import ServedModel
 
 _ONE_MODEL, _OLLAMA = "/v1/models/", "/api/"
@@ -59,12 +59,12 @@ class ModelNames:
         """
         if name is not None and name not in self._names:
             name = name.removesuffix(LATEST)  # Ollama's clients add it
+        if name is not None and name in self._names:
+            return self._names[name]
         if name is None or name == DEFAULT or len(self._models) == 1:
             return self._ranking if path in RANKING_PATHS else self._default
-        if name not in self._names:
-            message = f"The model {name[:100]!r} does not exist. /v1/models has those of this server."
-            raise RefusedError(Problem(status=404, message=message, code="model_not_found", param="model"))
-        return self._names[name]
+        message = f"The model {name[:SHOWN]!r} does not exist. /v1/models has those of this server."
+        raise RefusedError(Problem(status=404, message=message, code="model_not_found", param="model"))
 
 
 def requested_model(scope: Scope, body: bytes) -> str | None:

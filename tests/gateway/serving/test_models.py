@@ -91,6 +91,13 @@ async def test_a_model_that_is_not_loaded_can_be_found_but_not_used() -> None:
         _ = gateway_of(engine).models.find(ANYONE, "tiny").loaded().loaded
 
 
+async def test_a_model_that_is_named_default_is_the_one_that_is_asked_for() -> None:
+    first, second = two_models().all
+    second.names |= {"default"}
+    models = Models([first, second], dict.fromkeys(Task, first))
+    assert [models.find(ANYONE, name) for name in ("default", "default:latest", None)] == [second, second, first]
+
+
 async def test_only_an_unknown_name_selects_the_default_where_any_name_does() -> None:
     first, second = two_models().all
     models = Models([first, second], dict.fromkeys(Task, first), any_name=True)

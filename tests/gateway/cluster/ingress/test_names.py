@@ -74,6 +74,13 @@ def test_requests_without_a_name_to_rank_are_for_a_model_that_ranks(name: str | 
     assert ModelNames([ServedModel("chat", Path("a.gguf"), chat)]).find(name, "/rerank") == "chat"
 
 
+def test_a_model_that_is_named_default_is_the_one_that_is_asked_for() -> None:
+    one = settings_for().for_model()
+    names = ModelNames([ServedModel("chat", Path("a.gguf"), one), ServedModel("default", Path("b.gguf"), one)])
+    found = [names.find(name, "/rerank") for name in ("default", "default:latest", None)]
+    assert found == ["default", "default", "chat"]
+
+
 @pytest.mark.parametrize("value", [b"[],", b'{"a":{}},', b"1,", b'"a",'])
 def test_a_body_of_many_values_takes_no_memory(value: bytes) -> None:
     body = b'{"messages":[' + value * 500_000 + b'0],"model":"a"}'
