@@ -21,15 +21,15 @@ class RepackCache:
     """Remembers, in a folder that outlives the process, whether repacked weights crash.
 
     An empty file is the record, so that there is no content to be damaged. Its name has the verdict, and depends on the
-    CPU and on the build of llama.cpp: another one is tried again. Where the folder cannot be used, nothing is
-    remembered. That they work does not say so of every quantisation: a crash later is one, and replaces the verdict.
+    CPU and on the build of llama.cpp: another one is tried again. Where there is no folder, or it cannot be used,
+    nothing is remembered. That they work does not say so of every quantisation: a crash later is one, and replaces the
+    verdict.
     """
 
     def __init__(self) -> None:
-        home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
         key = hashlib.sha256("\n".join([*_cpu(), *_build()]).encode()).hexdigest()[:16]
-        folder = Path(home) / "llama-gateway"
-        self._files = {works: folder / f"repack-{word}-{key}" for works, word in _WORDS.items()}
+        folder = _folder()
+        self._files = {works: folder / f"repack-{word}-{key}" for works, word in _WORDS.items()} if folder else {}
 
     def works(self) -> bool | None:
         """Return whether repacked weights work with this build on this CPU; None if that is not known."""
@@ -46,10 +46,21 @@ class RepackCache:
 
     def record(self, *, works: bool) -> None:
         """Record that repacked weights work, or that they crash."""
+        if not self._files:
+            return
         with suppress(OSError):
             self._files[works].parent.mkdir(parents=True, exist_ok=True)
             self._files[works].touch()
             self._files[not works].unlink(missing_ok=True)
+
+
+def _folder() -> Path | None:
+    """Return the folder of the records; None for a user without a home, as in a container."""
+    if cache := os.environ.get("XDG_CACHE_HOME"):
+        return Path(cache, "llama-gateway")
+    with suppress(RuntimeError):
+        return Path.home() / ".cache" / "llama-gateway"
+    return None
 
 
 def _cpu() -> Iterator[str]:

@@ -56,3 +56,14 @@ def test_a_folder_that_cannot_be_used_remembers_nothing(tmp_path: Path, form: st
     blocked.write_text("in the way")
     RepackCache().record(works=False)
     assert not RepackCache().crashes()
+
+
+def test_a_user_without_a_home_remembers_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    RepackCache().record(works=False)
+    assert RepackCache().works() is None
+    assert not RepackCache().crashes()
+    assert list(tmp_path.iterdir()) == []
