@@ -136,8 +136,12 @@ def _drop_changed_constants(part: Schema) -> None:
 
 
 def _changed_constants(part: Schema) -> list[str]:
-    """Return the keywords with an integer that llguidance would round, because it takes each number for a double."""
-    return [key for key in ("const", "enum") if any(map(_is_rounded, json_values(part.get(key))))]
+    """Return the keywords with an integer that llguidance would round, because it takes each number for a double.
+
+    An `enum` that is no list is left as it is. The compiler reports it.
+    """
+    keys = ("const", "enum") if isinstance(part.get("enum"), list) else ("const",)
+    return [key for key in keys if any(map(_is_rounded, json_values(part.get(key))))]
 
 
 def _is_rounded(value: object) -> bool:

@@ -120,6 +120,8 @@ def test_every_grammar_language_matches_its_texts_only(
         (SCHEMA, '{"type": "strin"}', "strin"),
         (SCHEMA, '{"const": -9223372036854775808}', "is less than"),
         (SCHEMA, '{"enum": [{"a": [-9223372036854775808]}]}', "is less than"),
+        (SCHEMA, '{"enum": 18446744073709551617}', "enum"),
+        (SCHEMA, '{"enum": {"18446744073709551617": 18446744073709551617}}', "enum"),
         (SCHEMA, '{"type": "integer", "minimum": -1e30, "maximum": -1e29}', "is less than"),
         (LARK, 'start: %json {"allOf": [{"type": "integer"}, {"enum": [1, -1e20]}]}', "is less than"),
         (SCHEMA, '{"contains": {}, "x-guidance": {"lenient": false}}', "contains"),
