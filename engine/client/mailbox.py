@@ -11,7 +11,10 @@ from engine.notifier import Notifier
 from engine.request import Request
 
 MOST_UNREAD = 2**19
-"""Tokens and alternatives with details that the reader of a stream may leave unread, about 70 MB."""
+"""Tokens and alternatives with details that the reader of a stream may leave unread, about 70 MB.
+
+Those of its first pending event do not count: one with an echoed prompt may have more.
+"""
 
 PassOn: TypeAlias = Callable[[Text], bool]
 """Takes a text at once. Returns False if it must wait for the reader. It must not wait and must not raise."""
@@ -67,7 +70,7 @@ class Mailbox:
         self._events: list[Text | Finished] = []
         self._vectors: dict[int, bytes] = {}
         self._pending_since: float | None = None
-        self._unread = 0  # tokens and alternatives with details
+        self._unread = 0  # tokens and alternatives with details behind the first pending event
         self._parts_left = request.parts
         self._cancelled_at = 0.0
         self._changed = Notifier()
@@ -132,8 +135,7 @@ class Mailbox:
             case Text():
                 if self._passes(event, now, last=last):
                     return
-                self._events.append(event)
-                self._unread += sum(1 + len(detail.top) for detail in event.details)
+                self._keep(event)
             case Started():
                 self.started_at = now
             case FirstToken():  # no task waits for it
@@ -244,6 +246,12 @@ class Mailbox:
         self._parts_left -= 1
         self.ended = self._parts_left == 0
         self.ended_at = now
+
+    def _keep(self, event: Text) -> None:
+        """Keep a text for the reader, and count its details behind those of others."""
+        if self._events:
+            self._unread += sum(1 + len(detail.top) for detail in event.details)
+        self._events.append(event)
 
     def _passes(self, event: Text, now: float, *, last: bool) -> bool:
         """Time a text. Return True if it was passed on, while the reader waits for it."""

@@ -417,13 +417,14 @@ async def test_a_request_that_is_sent_again_is_counted_again(line: Line) -> None
 
 async def test_a_reader_may_leave_only_so_many_details_unread(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mailbox_module, "MOST_UNREAD", 5)
-    two = Text(0, "a", (TokenDetail(1, b"a", -1.0, (Alternative(2, b"b", -2.0),)),))
+    detail = TokenDetail(1, b"a", -1.0, (Alternative(2, b"b", -2.0),))
+    two, many = Text(0, "a", (detail,)), Text(0, "an echoed prompt", (detail,) * 9)
     mailbox = line.open()
-    for _ in range(2):
-        line.news(mailbox, two, two, now=0)
+    for first in (many, two, two):
+        line.news(mailbox, first, two, two, now=0)
         assert line.cancels() == []
         await mailbox.take()
-    line.news(mailbox, two, two, two, now=0)
+    line.news(mailbox, two, two, two, two, now=0)
     assert len(line.cancels()) == 1
     with pytest.raises(SlowReader):
         await mailbox.take()
