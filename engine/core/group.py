@@ -8,9 +8,12 @@ from engine.core.sequence import Sequence, State
 from engine.request import GenerationRequest
 
 MOST_DETAILS = 2**21
-"""Tokens and alternatives of an answer without streaming. Each takes about 0.1 KB of the gateway's memory until all
-choices have ended."""
-TOO_MANY_DETAILS = f"without streaming, the tokens of an answer and their alternatives may be {MOST_DETAILS:,} at most"
+"""Tokens and alternatives of an answer without streaming, and of an echoed prompt in a stream. Each takes about 0.1 KB
+of the gateway's memory: until all choices have ended, or until the prompt, which is one event, is sent."""
+TOO_MANY_DETAILS = (
+    "the tokens of an answer without streaming, or of an echoed prompt, and their alternatives may be "
+    f"{MOST_DETAILS:,} at most"
+)
 
 
 class SequenceGroup:
@@ -57,9 +60,11 @@ class SequenceGroup:
         self.started = False
         self._read: dict[int, int] = {}
         self._cached: dict[int, int] = {}
-        self._details_per_token = _details_per_token(request)
-        echoed = sum(sequence.prompt for sequence in self.waiting if sequence.echo)
-        self._details = echoed * self._details_per_token  # of the ends of its choices, as far as they are known
+        each = _details_per_token(request)
+        self._details_per_token = 0 if request.stream else each
+        echoed = [sequence.prompt for sequence in self.waiting if sequence.echo]
+        # Of the ends of its choices, as far as they are known; in a stream, of its largest event.
+        self._details = each * (max(echoed, default=0) if request.stream else sum(echoed))
 
     @property
     def over(self) -> bool:
@@ -136,6 +141,6 @@ class SequenceGroup:
 
 
 def _details_per_token(request: GenerationRequest) -> int:
-    """Return how much the end of a choice has of each token: the token and its alternatives. 0 in a stream."""
+    """Return how much the answer has of each token: the token and its alternatives. 0 if it has no details."""
     detailed = request.token_ids or request.logprobs is not None
-    return 1 + (request.logprobs or 0) if detailed and not request.stream else 0
+    return 1 + (request.logprobs or 0) if detailed else 0

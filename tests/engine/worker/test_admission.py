@@ -105,13 +105,15 @@ def test_a_number_that_is_not_finite_is_refused(model: CountingModel, sampling: 
     assert raised.value.param == field
 
 
-@pytest.mark.parametrize(("most", "refused"), [(2 * 3 * 6 - 1, True), (2 * 3 * 6, False)])
+@pytest.mark.parametrize(("stream", "details"), [(False, 2 * 3 * 6), (True, 3 * 4)])
+@pytest.mark.parametrize("refused", [False, True])
 def test_an_echo_with_too_many_details_is_refused(
-    model: CountingModel, most: int, refused: bool, monkeypatch: pytest.MonkeyPatch
+    model: CountingModel, stream: bool, details: int, refused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group, "MOST_DETAILS", most)
-    admitted = admit(1, request("ab", "abcd", echo=True, logprobs=2, n=2, max_tokens=0), model)
-    with pytest.raises(RequestError, match="without streaming") if refused else nullcontext() as raised:
+    """Also in a stream, where a prompt is one event: the longest one must fit in a frame."""
+    monkeypatch.setattr(group, "MOST_DETAILS", details - refused)
+    admitted = admit(1, request("ab", "abcd", echo=True, logprobs=2, n=2, max_tokens=0, stream=stream), model)
+    with pytest.raises(RequestError, match="echoed prompt") if refused else nullcontext() as raised:
         at_once(admitted)
     assert raised is None or (raised.value.param, raised.value.code) == ("logprobs", "too_large")
 
