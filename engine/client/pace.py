@@ -19,9 +19,14 @@ class QueuePace:
         self._embedding: float | None = None
 
     def record(self, mailbox: Mailbox) -> None:
-        """Record a request that has ended. One that never left the queue says nothing about the slots."""
+        """Record a request that has ended.
+
+        One that never left the queue says nothing about the slots, and an embedding without its vectors nothing about
+        the time until they come.
+        """
         if not isinstance(mailbox.request, GenerationRequest):
-            self._embedding = _average(self._embedding, mailbox.ended_at - mailbox.sent_at)
+            if mailbox.error is None:
+                self._embedding = _average(self._embedding, mailbox.ended_at - mailbox.sent_at)
         elif mailbox.started_at is not None:
             self._in_slot = _average(self._in_slot, mailbox.ended_at - mailbox.started_at)
 

@@ -77,6 +77,13 @@ def test_an_embedding_waits_as_long_as_those_before_it() -> None:
     assert pace.seconds(GENERATION, None, oldest=0) is None
 
 
+def test_an_embedding_that_was_cancelled_does_not_count() -> None:
+    pace, left = QueuePace(), Mailbox(EMBEDDING, None, Histogram(()))
+    left.deliver(Released("queued", 0, 0), 0.1)
+    pace.record(left)
+    assert pace.seconds(EMBEDDING, None, oldest=0) is None
+
+
 def test_the_first_load_is_estimated_by_its_progress() -> None:
     pace = LoadPace()
     assert pace.seconds(0.0, 0) is None
