@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Self
 
 _PATTERN = re.compile(r"(?P<stem>.+)-(?P<part>\d{5})-of-(?P<parts>(?!00000)\d{5})\.gguf", re.ASCII | re.IGNORECASE)
+_SUFFIX = len(".gguf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,8 @@ def parts_of(name: str) -> list[str]:
     split = SplitFile.parse(name)
     if split is None:
         return [name]
-    return [f"{split.stem}-{part:05}-of-{split.parts:05}.gguf" for part in range(1, split.parts + 1)]
+    suffix = name[-_SUFFIX:]  # as it is written
+    return [f"{split.stem}-{part:05}-of-{split.parts:05}{suffix}" for part in range(1, split.parts + 1)]
 
 
 def bytes_of(path: Path) -> int:
