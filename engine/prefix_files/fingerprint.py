@@ -3,13 +3,12 @@
 import hashlib
 import json
 import os
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import asdict
-from glob import escape
 from pathlib import Path
 
 from engine.config import EngineConfig
+from engine.gguf.split_file import parts_of
 
 _HEAD = 16 * 2**20
 """Bytes. The metadata and the names, types and shapes of all tensors of nearly every file."""
@@ -22,7 +21,6 @@ _UNRELATED = {
     *("log_level", "log_format", "log_name", "backend_sampling", "load_mode", "numa", "cpus", "priority"),
 }
 """Settings that do not change the meaning of cells. All others count, also those that are added later."""
-_SPLIT = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
 
 
 def fingerprint(config: EngineConfig, facts: Iterable[object]) -> bytes:
@@ -45,17 +43,10 @@ def _contents(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_contents(one) for one in value]
     if isinstance(value, str) and os.path.isfile(value):  # noqa: PTH113  # Path.is_file raises for long texts
-        return [_file_hash(part) for part in _parts(Path(value))]
+        path = Path(value)
+        parts = [part for part in map(path.with_name, parts_of(path.name)) if part.exists()]
+        return [_file_hash(part) for part in parts or [path]]  # the name alone may be that of a part
     return value
-
-
-def _parts(path: Path) -> Iterator[Path]:
-    """Yield the files of a split model, or the only one."""
-    split = _SPLIT.search(path.name)
-    if split is None:
-        yield path
-    else:
-        yield from sorted(path.parent.glob(f"{escape(path.name[: split.start()])}-*-of-{split[1]}.gguf"))
 
 
 def _file_hash(path: Path) -> str:

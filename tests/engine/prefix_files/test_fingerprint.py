@@ -55,6 +55,14 @@ def test_each_part_of_a_split_model_counts(tmp_path: Path) -> None:
     assert mark(parts[0]) != before
 
 
+@pytest.mark.parametrize("name", ["model-00001-of-00001.GGUF", "model-00003-of-00002.gguf"])
+def test_a_file_with_a_name_like_that_of_a_part_counts(tmp_path: Path, name: str) -> None:
+    (model := tmp_path / name).write_bytes(b"weights")
+    before = mark(model)
+    model.write_bytes(b"Weights")
+    assert mark(model) != before
+
+
 def test_settings_that_change_cells_count_and_others_do_not(model: Path) -> None:
     before = mark(model)
     assert mark(model, flash_attention=True) != before
