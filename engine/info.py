@@ -28,7 +28,7 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
     steps: int = 0
     """Number of steps."""
     step_seconds: float = 0.0
-    """Duration of the last step, in seconds."""
+    """Duration of the last step of generations, in seconds."""
     rows_decoded: int = 0
     """Number of batch rows that sampled a token in decode steps."""
     prompt_tokens: int = 0
