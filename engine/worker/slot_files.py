@@ -36,7 +36,10 @@ T = TypeVar("T")
 
 
 class SlotFiles:
-    """Saves, restores and erases slots, each in a thread of its own, which waits until the slot is free."""
+    """Saves, restores and erases slots, each in a thread of its own, which waits until the slot is free.
+
+    A slot has one at a time. So no more cells are in memory than those of each slot once, however many clients ask.
+    """
 
     def __init__(
         self, states: SlotStates | None, fingerprint: bytes, loop: StepLoop, write: Callable[[FromEngine], None]
@@ -54,6 +57,7 @@ class SlotFiles:
         self._loop = loop
         self._write = write
         self._waiting: dict[int, Future[Any]] = {}
+        self._turns = [threading.Lock() for _ in range(states.slots)] if states else []
 
     def submit(self, query_id: int, query: KeepSlot) -> None:
         """Begin the work. Unless it is cancelled first, `Answered` or `QueryFailed` replies."""
@@ -93,9 +97,13 @@ class SlotFiles:
         return QueryFailed(query_id, Fault.of(error))
 
     def _answer(self, query: KeepSlot, done: Future[Any]) -> SlotKept:
-        states, seq_id, partition = self._states, query.slot, partition_hash(query.partition, query.adapters)
-        if states is None:
+        if self._states is None:
             raise RequestError("this model only computes embeddings", code="unsupported_model", param="model")
+        with self._turns[query.slot % len(self._turns)]:  # it may be no slot, which is found out later
+            return self._act(self._states, query, done)
+
+    def _act(self, states: SlotStates, query: KeepSlot, done: Future[Any]) -> SlotKept:
+        seq_id, partition = query.slot, partition_hash(query.partition, query.adapters)
         match query.action:
             case SlotAction.SAVE:
                 state = self._at_rest(partial(states.read, seq_id, partition), done)

@@ -31,6 +31,8 @@ class SlotStates:
         self._ledger = ledger
         self._runner = runner
         self._vocabulary = vocabulary
+        self.slots = len(ledger.slots)
+        """Number of slots."""
 
     def read(self, seq_id: int, partition: str) -> SlotState | None:
         """Return the tokens and the cells of a slot. The cost grows with the cells.

@@ -17,6 +17,7 @@ from engine.protocol.fault import Fault
 from engine.protocol.messages import Answered, Ask, CancelQuery, FromEngine, KeepSlot, QueryFailed, SlotKept, Step
 from engine.request import SlotAction
 from engine.testing.fake_model import FakeModel
+from engine.worker import slot_files
 from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
 from engine.worker.slot_files import SlotFiles
@@ -198,6 +199,34 @@ def test_work_waits_for_the_slot_and_can_be_cancelled(client: Client, gate: Gate
     assert isinstance(answer.answer, SlotKept)
     assert answer.answer.tokens > 0, "nor is the slot erased"
     assert not (tmp_path / "cancelled").exists()
+
+
+def test_the_cells_of_a_slot_are_in_memory_once_however_many_save_it(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generated(client, 1, slot=0)
+    reads, read = queue.SimpleQueue[int](), client.runner.cache.read
+    writes, may_write, write = queue.SimpleQueue[None](), threading.Event(), slot_files.write_state
+
+    def read_counted(seq_id: int) -> bytes:
+        reads.put(seq_id)
+        return read(seq_id)
+
+    def write_slowly(*args: Any) -> int:
+        writes.put(None)
+        may_write.wait(GUARD)
+        return write(*args)
+
+    monkeypatch.setattr(client.runner.cache, "read", read_counted)
+    monkeypatch.setattr(slot_files, "write_state", write_slowly)
+    for query_id in range(5, 10):
+        ask(client, KeepSlot(SAVE, 0, str(tmp_path / "slot")), query_id)
+    writes.get(timeout=GUARD)
+    for _ in range(5):
+        assert kept(client, ERASE, 1).tokens == 0, "another slot does not wait"
+    assert reads.qsize() == 1
+    may_write.set()
+    assert {client.expect(Answered).query_id for _ in range(5)} == set(range(5, 10))
 
 
 @pytest.mark.parametrize("saves", [True, False])
