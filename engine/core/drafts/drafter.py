@@ -6,6 +6,8 @@ NGRAM = 3
 """Tokens. Where the last n-gram of a text occurred before, the tokens that followed it are the draft."""
 INDEXED_AT_ONCE = 4096
 """Tokens. A long prompt is indexed in parts, before as many steps, so that no step waits for all of it."""
+MOST_SLOTS = 8
+"""Full slots of tokens. A text that goes on for days is remembered no further back, at 180 bytes a token."""
 _RATE_WEIGHT = 0.25
 """Weight of the last draft token in the acceptance rate."""
 _BORDER = -1
@@ -36,11 +38,20 @@ class NgramDrafter:
     def discard(self, tokens: list[int], count: int) -> None:
         """Expect so many tokens less from the next call on. `tokens` extend those of the last one.
 
-        Discarded tokens can still be repeated. The rest of the last draft is not compared any more.
+        Discarded tokens can still be repeated, except very old ones. The rest of the last draft is not compared any
+        more.
         """
         self._read(tokens)
         self._ahead += count
         self._draft = []
+        if len(self._text) > MOST_SLOTS * len(tokens):
+            self._forget(len(self._text) // 2)
+
+    def _forget(self, count: int) -> None:
+        """Forget the oldest tokens. The others are indexed again."""
+        del self._text[:count]
+        self._ahead -= count
+        self._follows, self._indexed = {}, 0
 
     def _read(self, tokens: list[int]) -> None:
         drawn = tokens[len(self._text) - self._ahead :]

@@ -1,4 +1,4 @@
-from engine.core.drafts.drafter import INDEXED_AT_ONCE, NgramDrafter
+from engine.core.drafts.drafter import INDEXED_AT_ONCE, MOST_SLOTS, NgramDrafter
 
 
 def test_the_draft_repeats_the_tokens_after_the_last_trigram() -> None:
@@ -74,6 +74,16 @@ def test_discarded_tokens_can_still_be_repeated_whether_or_not_they_were_indexed
     tokens += [7, 8, 9]
     drafter.discard(tokens, 7)
     assert drafter.draft([1, 9, 2, 3, 4], 3) == [5, 6, 7]
+
+
+def test_a_text_without_an_end_takes_bounded_memory() -> None:
+    drafter, tokens = NgramDrafter([]), list(range(40))
+    for following in range(40, 40 + 20 * 10 * MOST_SLOTS, 20):
+        drafter.discard(tokens, 20)
+        tokens = [*tokens[20:], *range(following, following + 20)]
+        assert drafter.draft(tokens, 4) == []
+        assert len(drafter._follows) <= len(drafter._text) <= (MOST_SLOTS + 1) * len(tokens)
+    assert drafter.draft([*tokens, *tokens[:3]], 4) == tokens[3:7]
 
 
 def test_a_draft_is_compared_once_also_where_tokens_are_discarded_before_the_next_one() -> None:
