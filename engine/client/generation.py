@@ -63,7 +63,7 @@ class Generation:
     async def take(self) -> list[Text | Finished]:
         """Wait for events and return all pending ones, in order; [] after the last event of every choice.
 
-        An error is raised only after all earlier events were returned.
+        An error is raised only after all earlier events were returned, unless a cancel has dropped them.
 
         Raises:
             EngineFault: The engine failed the request or died.

@@ -188,7 +188,7 @@ class Mailbox:
         """Wait for events and return all pending ones, in order; [] after the last event.
 
         Raises:
-            EngineError: The request failed. Raised only after all earlier events were returned.
+            EngineError: The request failed. Raised only after all earlier events were returned, or dropped by a cancel.
         """
         self._taking = True
         try:
