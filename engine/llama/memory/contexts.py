@@ -165,7 +165,8 @@ class Contexts:
 def _longest(headroom: Callable[[int], float], most: int) -> int:
     """Return the most tokens, at most `most`, with which memory is left: all of them or whole blocks.
 
-    The memory grows by about as much with each block, so that interpolation takes a few steps only.
+    The memory grows by about as much with each block, so that interpolation takes a few steps only. Where it does not,
+    as where another device becomes the tightest, each second step is a bisection.
     """
     if most < 1:
         return 0
@@ -174,12 +175,13 @@ def _longest(headroom: Callable[[int], float], most: int) -> int:
     if (at_low := headroom(min(CELL_BLOCK, most))) < 0:
         return 0
     low, high = 1, -(-most // CELL_BLOCK)
-    while high - low > 1:
-        guess = low + int((high - low) * at_low / (at_low - at_high))
-        guess = min(max(guess, low + 1), high - 1)
+    share = at_low / (at_low - at_high)
+    while (width := high - low) > 1:
+        guess = min(max(low + int(width * share), low + 1), high - 1)
         left = headroom(guess * CELL_BLOCK)
         if left < 0:
             high, at_high = guess, left
         else:
             low, at_low = guess, left
+        share = at_low / (at_low - at_high) if 2 * (high - low) <= width else 0.5
     return low * CELL_BLOCK

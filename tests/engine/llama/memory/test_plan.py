@@ -135,6 +135,25 @@ def test_few_contexts_are_simulated() -> None:
     assert max(simulated) <= 100_000
 
 
+def test_few_contexts_are_simulated_where_another_memory_becomes_the_tightest() -> None:
+    """Short contexts leave little of the host's memory, and long ones nothing of the smaller GPU's."""
+    simulated: list[int] = []
+
+    def need(slots: int, context: int) -> Buffers:
+        if slots == 8:
+            simulated.append(context)
+        half = all_cells(slots, context) * TOKEN // 2
+        return Buffers({"GPU0": half, "GPU1": half}, {HOST: TOKEN})
+
+    rooms = {
+        "GPU0": Room(TOKEN * 8 * 50_000, 1.0),
+        "GPU1": Room(TOKEN * 8 * 500_000, 1.0),
+        HOST: Room(TOKEN * 800, 1.0),
+    }
+    assert choose(config(), rooms, need, trained=2**20) == 99_840
+    assert len(simulated) <= 25
+
+
 def test_weights_stay_in_memory_beside_the_cache() -> None:
     assert find_rooms(1000, {HOST: 600}, {}) == {HOST: Room(400, 0.25)}
 
