@@ -2,7 +2,6 @@
 
 import logging
 import time
-from types import SimpleNamespace
 from typing import Self, TypeAlias
 
 import llama_cpp
@@ -20,6 +19,7 @@ from engine.llama.hardware.rope import set_rope
 from engine.llama.log_bridge import ALL_LEVELS, LogCapture, first_error
 from engine.llama.memory.buffers import read_buffers
 from engine.llama.model import LlamaModel
+from engine.llama.views import view
 from engine.request import AdapterSet
 from engine.sampling.chain import SamplerChain
 from engine.sampling.native_calls import short, short_address
@@ -172,8 +172,7 @@ class LlamaContext:
         if not address:
             raise EngineFault("llama.cpp gave no logits", code="decode_failed")
         if self._logits_at != (address, outputs):  # llama.cpp seldom moves them
-            array = {"data": (address, False), "shape": (outputs, self._vocabulary), "typestr": "=f4", "version": 3}
-            self._logits = np.asarray(SimpleNamespace(__array_interface__=array))
+            self._logits = view(address, (outputs, self._vocabulary), "=f4", writable=True)
             self._logits_at = address, outputs
         return self._logits
 

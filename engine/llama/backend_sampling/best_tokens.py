@@ -3,7 +3,6 @@
 import ctypes
 import time
 from statistics import median
-from types import SimpleNamespace
 from typing import Any, Final
 
 import llama_cpp
@@ -16,6 +15,7 @@ from engine.errors import EngineFault
 from engine.llama.backend_sampling.samplers import TopKSamplers
 from engine.llama.batch import Batch
 from engine.llama.context import LlamaContext
+from engine.llama.views import view
 from engine.sampling.native_calls import short
 from engine.sampling.sampler import best_are_enough
 
@@ -110,14 +110,7 @@ class BestTokens:
 
     def _rows(self, address: int | None, outputs: int, kind: str) -> NDArray[Any]:
         """Return a view of llama.cpp's rows, each of which has room for the vocabulary."""
-        array = {
-            "data": (address, True),
-            "shape": (outputs, self.count),
-            "strides": (4 * self._vocabulary, 4),
-            "typestr": kind,
-            "version": 3,
-        }
-        return np.asarray(SimpleNamespace(__array_interface__=array))
+        return view(address, (outputs, self.count), kind, strides=(4 * self._vocabulary, 4))
 
     def are_faster(self, batch: Batch) -> bool:
         """Return whether steps with a row of each sequence take less time than with all logits. Needs empty slots.

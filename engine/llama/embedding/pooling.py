@@ -1,7 +1,8 @@
 """Pooling: from the outputs of a step to the numbers of each text that it finishes."""
 
+import ctypes
 from collections.abc import Iterator
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import llama_cpp
 import numpy as np
@@ -12,6 +13,7 @@ from engine.core.embedding.step import EmbeddingChunk, EmbeddingPlan
 from engine.errors import EngineFault
 from engine.llama.context import LlamaContext
 from engine.llama.model import LlamaModel
+from engine.llama.views import view
 
 _Rows: TypeAlias = NDArray[np.float32]
 _Sum: TypeAlias = NDArray[np.float64]
@@ -58,10 +60,10 @@ class VectorPooling(Pooling):
 
     @override
     def pool(self, context: LlamaContext, chunks: EmbeddingPlan) -> Iterator[bytes | None]:
-        pointer = llama_cpp.llama_get_embeddings(context.handle)
-        if not pointer:
+        address = _address_of(llama_cpp.llama_get_embeddings(context.handle))
+        if not address:
             raise EngineFault("llama.cpp gave no embeddings", code="engine_failed")
-        rows = np.ctypeslib.as_array(pointer, (sum(chunk.count for chunk in chunks), self._size))
+        rows = view(address, (sum(chunk.count for chunk in chunks), self._size), "=f4")
         for chunk in chunks:
             own, rows = rows[: chunk.count], rows[chunk.count :]
             self._gather(chunk, own)
@@ -103,11 +105,15 @@ class ScorePooling(Pooling):
         """Do nothing, because nothing is kept between steps."""
 
     def _scores(self, context: LlamaContext, seq_id: int) -> bytes | None:
-        pointer = llama_cpp.llama_get_embeddings_seq(context.handle, seq_id)
-        if not pointer:
+        address = _address_of(llama_cpp.llama_get_embeddings_seq(context.handle, seq_id))
+        if not address:
             raise EngineFault("llama.cpp gave no scores", code="engine_failed")
-        scores = np.ctypeslib.as_array(pointer, (self._classes,))
+        scores = view(address, (self._classes,), "=f4")
         return scores.astype("<f4").tobytes() if np.isfinite(scores).all() else None
+
+
+def _address_of(numbers: Any) -> int | None:  # noqa: ANN401 (a pointer of the bindings)
+    return ctypes.cast(numbers, ctypes.c_void_p).value
 
 
 def _unit(vector: _Sum) -> bytes | None:
