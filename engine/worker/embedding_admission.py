@@ -90,19 +90,31 @@ def _cut(tokens: list[int], added: list[int], longest: int) -> list[int]:
 
 
 def _fitted(
-    text: str, model: Model, tokenize: Callable[[str], list[int]], longest: int
+    text: str, model: Model, tokenize: Callable[[str], list[int]], longest: int, *, query: str = ""
 ) -> Slices[tuple[str, list[int]]]:
-    """Return the longest beginning of a text that is known to fit, and its tokens with those that the model adds.
+    """Return the longest beginning of a text that is known to fit, and its tokens with those that are added.
 
     If those that are added do not fit alone, the beginning is empty.
+
+    Args:
+        text: the text.
+        model: the model.
+        tokenize: returns the tokens of a beginning, with those of the query and those that the model adds.
+        longest: maximum number of tokens.
+        query: the query.
     """
     text = yield from beginning(text, model, longest)
-    while True:
-        yield effort_of_text(len(text))
+    yield effort_of_text(len(query) + len(text))
+    tokens = tokenize(text)
+    if len(tokens) <= longest:
+        return text, tokens
+    yield effort_of_text(len(query))
+    added = len(tokenize(""))
+    while text and len(tokens) > longest:  # a proportion of the text's own tokens: those of a query may be most of them
+        text = text[: len(text) * max(longest - added, 0) // max(len(tokens) - added, 1)]
+        yield effort_of_text(len(query) + len(text))
         tokens = tokenize(text)
-        if len(tokens) <= longest or not text:
-            return text, tokens
-        text = text[: len(text) * longest // len(tokens)]
+    return text, tokens
 
 
 def _check_text(tokens: Collection[int], model: Model, longest: int) -> None:
@@ -137,7 +149,7 @@ def _pair(document: str, ranking: Ranking, model: Model, longest: int, *, trunca
         document, _ = yield from _fitted(document, model, partial(model.tokenize, special=False, begin=False), limit)
     tokenize = partial(model.tokenize_pair, ranking.query)
     if truncates:
-        _, tokens = yield from _fitted(document, model, tokenize, longest)
+        _, tokens = yield from _fitted(document, model, tokenize, longest, query=ranking.query)
     elif (yield from begins_too_long(document, model, longest)):
         raise _pair_too_long(longest, "documents")
     else:

@@ -54,6 +54,13 @@ def admitted(
     return text.tokens
 
 
+def test_a_document_beside_a_long_query_is_cut_in_a_few_steps() -> None:
+    model = CountingModel(ranks=True)
+    pair = admitted(model, "y" * 1000, Ranking(query="x" * (LONGEST - 4)), truncation=-1)
+    assert len(pair) == LONGEST
+    assert model.seen <= 20 * LONGEST
+
+
 def test_an_input_that_cannot_fit_is_tokenised_only_at_its_beginning() -> None:
     model = CountingModel()
     with pytest.raises(RequestError, match=f"at least {LONGEST + 1} tokens") as raised:
