@@ -207,9 +207,9 @@ def _generation_limit(tokens: Collection[int], request: GenerationRequest, model
         )
     if request.max_tokens is not None:
         return request.max_tokens
-    if model.info.shifts and request.default_max_tokens is not None:
-        return request.default_max_tokens
-    return min(context - prompt, request.default_max_tokens or context)
+    if (default := request.default_max_tokens) is None:
+        return context - prompt
+    return default if model.info.shifts else min(context - prompt, default)
 
 
 def _figures(prompt: int, context: int) -> dict[str, int]:
