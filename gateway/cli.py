@@ -33,12 +33,15 @@ class SettingsError(Exception):
     """Invalid setting. The text is one line for the operator that names the flag, variable or key."""
 
 
-def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+def read_settings(
+    arguments: Sequence[str], environment: Mapping[str, str], defaults: Mapping[str, str] | None = None
+) -> Settings:
     """Return the settings from a command line, an environment and a configuration file.
 
     Args:
         arguments: the command line without the program's name.
         environment: the variables; others than `LLAMA_GATEWAY_…` and `LLAMA_API_KEY` are ignored.
+        defaults: texts of settings that no source has, instead of their own defaults; None for none.
 
     Raises:
         SettingsError: a setting is invalid.
@@ -49,8 +52,10 @@ def read_settings(arguments: Sequence[str], environment: Mapping[str, str]) -> S
     config = typed or environment.get(variable)
     file = _read_file(Path(config), "--config" if typed else variable) if config else {}
 
-    values = {name: value for name, value in {**file, **variables, **flags}.items() if value is not None}
-    origins = {name: f"{file_key(name)} in {config}" for name in file}
+    sources = {**(defaults or {}), **file, **variables, **flags}
+    values = {name: value for name, value in sources.items() if value is not None}
+    origins = {name: flag(name) for name in defaults or {}}
+    origins |= {name: f"{file_key(name)} in {config}" for name in file}
     origins |= {name: _variable(name, environment) for name in variables}
     origins |= {name: _typed(name, value, arguments) for name, value in flags.items()}
     try:

@@ -63,7 +63,8 @@ def main(arguments: Sequence[str]) -> int:
         return code
     try:
         line = command_line(arguments, os.environ)
-        settings = read_settings(line.arguments, line.environment)
+        read = partial(read_settings, line.arguments, line.environment, line.defaults)
+        settings = read()
         allow(connections_for(settings.all_slots, settings.queue_limit))
         certificates = certificates_for(settings)
         check_traces(settings.traces, os.environ)
@@ -82,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
         listening = listen_as(settings, certificates)
     except ListenError as error:
         return exit_with(ExitCode.LISTEN, str(error))
-    reloadables: list[Reloadable] = [SettingsReload(settings, line.arguments, line.environment)]
+    reloadables: list[Reloadable] = [SettingsReload(settings, read)]
     try:
         return anyio.run(run, settings, listening, certificates, reloadables, backend=settings.async_backend)
     except BaseExceptionGroup as failures:

@@ -2,14 +2,13 @@
 
 import logging
 import signal
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeAlias
 
 import anyio
 from anyio import to_thread
 from anyio.abc import TaskStatus
 
-from gateway.cli import read_settings
 from gateway.flags import file_key
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
@@ -53,27 +52,25 @@ def log_level_of(sources: Collection[EngineSource]) -> Reloadable:
 class SettingsReload:
     """Reload of the settings that can change while the server runs: `--log-level`, of this process."""
 
-    def __init__(self, settings: Settings, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, settings: Settings, read: Callable[[], Settings]) -> None:
         """Create the reload.
 
         Args:
             settings: The settings in use.
-            arguments: The command line that they came from, without the program's name.
-            environment: The environment that they came from.
+            read: Reads them again, from where they came.
         """
         self._settings = settings
-        self._arguments = arguments
-        self._environment = environment
+        self._read = read
 
     async def __call__(self) -> None:
-        """Read the flags, the environment and the file of `--config` again, and use the new log level.
+        """Read the settings again, also the file of `--config`, and use the new log level.
 
         Other settings that have changed are named in a line of the log.
 
         Raises:
             SettingsError: A setting is invalid now.
         """
-        new = await to_thread.run_sync(read_settings, self._arguments, self._environment)
+        new = await to_thread.run_sync(self._read)
         changed = {name for name in Settings.model_fields if getattr(new, name) != getattr(self._settings, name)}
         if new.log_level != logging.getLevelName(logging.getLogger().level).lower():
             logging.getLogger().setLevel(new.log_level.upper())

@@ -7,7 +7,7 @@ cannot be left out, because something else would be served, stay, so that `serve
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,25 +16,22 @@ from gateway.like.llama_server_flags import ANSWERS, OFF, PRESETS
 from gateway.like.spellings import VALUELESS, from_variables
 
 DEFAULTS: Mapping[str, str] = {
-    "LLAMA_GATEWAY_PORT": "8080",
-    "LLAMA_GATEWAY_REQUEST_TIMEOUT": "3600",
-    "LLAMA_GATEWAY_DEFAULT_CHAT_TEMPLATE": "chatml",
-    "LLAMA_GATEWAY_TEMPERATURE": "0.8",
-    "LLAMA_GATEWAY_TOP_K": "40",
-    "LLAMA_GATEWAY_TOP_P": "0.95",
-    "LLAMA_GATEWAY_MIN_P": "0.05",
-    "LLAMA_GATEWAY_CHAT_TEMPLATE_KWARGS": '{"enable_thinking":true}',
-    "LLAMA_GATEWAY_ANSWERS_LIKE": "llama-server",
-    "LLAMA_GATEWAY_ALLOW_ORIGIN": "*",
-    "LLAMA_GATEWAY_LORA_APPLY": "true",
-    "LLAMA_GATEWAY_NO_METRICS": "true",
+    "port": "8080",
+    "request_timeout": "3600",
+    "default_chat_template": "chatml",
+    "temperature": "0.8",
+    "top_k": "40",
+    "top_p": "0.95",
+    "min_p": "0.05",
+    "chat_template_kwargs": '{"enable_thinking":true}',
+    "answers_like": "llama-server",
+    "allow_origin": "*",
+    "lora_apply": "true",
+    "no_metrics": "true",
 }
-"""Defaults of llama-server that differ from those of `serve`, as variables of `serve`."""
+"""Defaults of llama-server that differ from those of `serve`, by the names of the settings."""
 
-_WITHOUT = {
-    "--metrics": "LLAMA_GATEWAY_NO_METRICS",
-    "--lora-init-without-apply": "LLAMA_GATEWAY_LORA_APPLY",
-}
+_WITHOUT = {"--metrics": "no_metrics", "--lora-init-without-apply": "lora_apply"}
 """Flags that end one of these defaults."""
 
 _Convert: TypeAlias = Callable[[str], list[str]]
@@ -67,6 +64,8 @@ class Translated:
     """The command line without the program's name."""
     environment: Mapping[str, str]
     """The variables."""
+    defaults: Mapping[str, str] = field(default_factory=dict)
+    """Values of settings that neither the command line nor a variable nor the TOML file has."""
     notes: Sequence[str] = ()
     """One line for each flag that has no effect."""
 
@@ -100,7 +99,7 @@ def translate(arguments: Sequence[str], environment: Mapping[str, str]) -> Trans
         translation.add(hyphenated(argument), left)
     given = ["serve", *translation.model(), *translation.variables(), *translation.arguments]
     defaults = {name: value for name, value in DEFAULTS.items() if name not in translation.without}
-    return Translated(given, {**defaults, **environment}, translation.notes)
+    return Translated(given, environment, defaults, translation.notes)
 
 
 class _Translation:

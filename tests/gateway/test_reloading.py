@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -51,7 +52,7 @@ async def test_a_reload_that_fails_is_one_line_and_the_others_follow(caplog: pyt
 
 def reload_of(file: Path) -> SettingsReload:
     arguments = ["serve", "--config", str(file)]
-    return SettingsReload(read_settings(arguments, {}), arguments, {})
+    return SettingsReload(read_settings(arguments, {}), partial(read_settings, arguments, {}))
 
 
 async def test_the_log_level_comes_from_the_file_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -18,7 +18,7 @@ LEAVING = {"-h", "--help", "--usage", "--version"}
 
 def read(line: str, environment: Mapping[str, str] | None = None) -> Settings:
     translated = translate(line.split(), environment or {})
-    return read_settings(translated.arguments, translated.environment)
+    return read_settings(translated.arguments, translated.environment, translated.defaults)
 
 
 def model_file(folder: Path, name: str = "m.gguf") -> Path:
@@ -93,6 +93,14 @@ def test_variables_are_read_and_flags_win(tmp_path: Path) -> None:
     assert (settings.model, settings.context, settings.port, settings.repack) == (other, 512, 82, "off")
     assert (settings.cpu_moe, settings.api_key, settings.backend_sampling) == (False, ("key",), "on")
     assert read("-bs").backend_sampling == "on"
+
+
+def test_the_file_and_variables_win_over_defaults_of_llama_server(tmp_path: Path) -> None:
+    file = tmp_path / "gateway.toml"
+    file.write_text('port = 81\nallow-origin = "https://example.org"\nno-metrics = false\n')
+    settings = read(f"--config {file}", {"LLAMA_GATEWAY_TEMPERATURE": "0.2", "LLAMA_GATEWAY_TOP_K": ""})
+    assert (settings.port, settings.allow_origin, settings.no_metrics) == (81, ("https://example.org",), False)
+    assert (settings.temperature, settings.top_k, settings.top_p) == (0.2, 40, 0.95)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +179,7 @@ def test_only_serve_like_llama_server_is_translated() -> None:
     other = ["serve", "--port", "1"]
     assert command_line(other, {}) == Translated(other, {})
     translated = command_line(["serve", "--like", "llama-server", "--port", "1"], {})
-    assert translated.environment["LLAMA_GATEWAY_PORT"]
+    assert translated.defaults["port"]
     assert command_line(["serve", "--like=llama-server", "--port", "1"], {}) == translated
     for line in (["serve", "--port", "1", "--like", "llama-server"], ["serve", "--like", "ollama"]):
         with pytest.raises(SettingsError, match="the only one, and it comes first: serve --like llama-server"):
