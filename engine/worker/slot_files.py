@@ -6,6 +6,7 @@ fingerprint of the model and its settings, and llama.cpp gets no cells of a file
 
 import errno
 import hashlib
+import os
 import struct
 import threading
 from collections.abc import Callable, Iterable
@@ -138,6 +139,8 @@ class SlotFiles:
 def write_state(path: Path, state: SlotState, fingerprint: bytes) -> int:
     """Write a file, which takes the place of one with this name as a whole, and return its size.
 
+    Only its user may read it: it has the tokens of a prompt and its answer.
+
     Raises:
         RequestError: There can be no file with this name.
         EngineFault: The file cannot be written.
@@ -147,7 +150,7 @@ def write_state(path: Path, state: SlotState, fingerprint: bytes) -> int:
     data = (_MARK, _digest(parts, fingerprint), *parts)
     part = path.with_name(f".{uuid4().hex}.part")  # without the name, which may be as long as names can be
     try:
-        with part.open("wb") as file:
+        with open(part, "xb", opener=_private) as file:
             file.writelines(data)
         part.replace(path)
     except OSError as error:
@@ -155,6 +158,10 @@ def write_state(path: Path, state: SlotState, fingerprint: bytes) -> int:
             part.unlink()
         raise _file_error("written", error) from error
     return sum(map(len, data))
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _file_error(done: str, error: OSError) -> EngineError:

@@ -106,6 +106,11 @@ def test_an_empty_slot_has_an_empty_file(client: Client, tmp_path: Path) -> None
     assert kept(client, ERASE, 1).tokens == 0
 
 
+def test_a_file_is_private_to_the_user(client: Client, tmp_path: Path) -> None:
+    kept(client, SAVE, 0, tmp_path / "saved")
+    assert (tmp_path / "saved").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_file_may_have_the_longest_name(client: Client, tmp_path: Path) -> None:
     longest = tmp_path / ("a" * 255)
     assert kept(client, SAVE, 0, longest).bytes == longest.stat().st_size
