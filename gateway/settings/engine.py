@@ -109,6 +109,11 @@ class EngineSettings(ModelSettings):
         return allow_pull and has_hub()
 
     @model_validator(mode="after")
+    def _together(self) -> Self:
+        self.check()
+        return self
+
+    @model_validator(mode="after")
     def _distinct_names(self) -> Self:
         """Refuse models that a request could not tell apart, and a server without a model."""
         if not self.served:
@@ -153,7 +158,7 @@ class EngineSettings(ModelSettings):
         if self.serves_model:
             models.append(ServedModel(self.served_name, self.model, self.for_model(), tuple(self._names[1:])))
         for name, table in self.models.items():
-            models.append(ServedModel(name, table.file, self.for_model(**table.own), table.aliases))
+            models.append(ServedModel(name, table.file, self._of_table(name, table), table.aliases))
         found = (model for model in self._of_folder if not model.fault)
         models += [ServedModel(model.name, model.file, self.for_model()) for model in found]
         if self.embedding_model is not None:
@@ -162,6 +167,13 @@ class EngineSettings(ModelSettings):
             alone = self.for_model(slots=1, context=None, **_OF_THE_MAIN_MODEL)
             models.append(ServedModel(name, self.embedding_model, alone, embeds_only=True))
         return tuple(models)
+
+    def _of_table(self, name: str, table: ModelTable) -> ModelSettings:
+        """Return the settings of a table and those that it lacks. Raises `ValueError` if they do not go together."""
+        try:
+            return self.for_model(**table.own)
+        except ValueError as error:
+            raise ValueError(f"models.{name}: {error}") from error
 
     @property
     def unserved(self) -> list[FolderModel]:

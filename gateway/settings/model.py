@@ -1,6 +1,6 @@
 """Settings that each model may have for itself."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import (
     AfterValidator,
@@ -9,7 +9,6 @@ from pydantic import (
     Field,
     ValidationInfo,
     field_validator,
-    model_validator,
 )
 
 from engine.config import EngineConfig
@@ -158,11 +157,6 @@ class ModelSettings(
         settings = ModelSettings.model_construct(**{**shared, **own})
         settings.check()
         return settings
-
-    @model_validator(mode="after")
-    def _checked(self) -> Self:
-        self.check()
-        return self
 
     def check(self) -> None:
         """Check that the settings go together.

@@ -214,6 +214,14 @@ def test_a_table_has_settings_of_its_own_over_those_of_the_flags(tmp_path: Path)
     assert (other.settings.keep_loaded, found.all_slots) == (False, 6)
 
 
+def test_settings_of_a_table_go_together_with_those_of_flags(tmp_path: Path) -> None:
+    file = gguf(tmp_path, "a.gguf")
+    config = tables(tmp_path, f"[models.a]\nfile = '{file}'\nmain-gpu = 1\n")
+    (model,) = read("--config", config, "--split-mode", "none").served
+    assert (model.settings.split_mode, model.settings.main_gpu) == ("none", 1)
+    assert complaint("--config", config) == "models.a: --main-gpu needs --split-mode none"
+
+
 def test_a_flag_replaces_the_file_of_a_table(tmp_path: Path) -> None:
     config = tables(tmp_path, "[models.a]\nfile = 'missing.gguf'\nslots = 2\n")
     file = gguf(tmp_path, "a.gguf")
