@@ -37,7 +37,7 @@ def adapter_file(text: str) -> AdapterFile:
 
 def _is_number(text: str) -> bool:
     try:
-        return math.isfinite(float(text))
+        return math.isfinite(float(text)) and "_" not in text
     except ValueError:
         return False
 

@@ -41,7 +41,10 @@ def device_list(value: object) -> object:
 
 def share_list(value: object) -> object:
     """Return the shares of the devices, separated by commas or, as llama-server allows, by slashes."""
-    return [share for item in split_items(value) for share in item.split("/")]
+    shares = [share for item in split_items(value) for share in item.split("/")]
+    if any("_" in share for share in shares):  # pydantic reads 1_0 as 10
+        raise ValueError("should be numbers without underscores")
+    return shares
 
 
 def some_share(shares: tuple[float, ...]) -> tuple[float, ...]:

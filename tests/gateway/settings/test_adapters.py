@@ -24,14 +24,15 @@ def folder(tmp_path: Path) -> Path:
         ("french=a/fr.gguf", ("french", "a/fr.gguf", 1.0)),
         ("french=a/fr.gguf:0.5", ("french", "a/fr.gguf", 0.5)),
         ("a/fr.gguf:-2", ("fr", "a/fr.gguf", -2.0)),
+        ("a/fr.gguf:1_0", ("fr", "a/fr.gguf:1_0", 1.0)),
         ("a/b=c/fr.gguf", ("fr", "a/b=c/fr.gguf", 1.0)),
         ("a/b:c/fr.gguf", ("fr", "a/b:c/fr.gguf", 1.0)),
-        ("a:b.gguf:inf", ("a:b.gguf:inf", "a:b.gguf:inf", 1.0)),
+        ("a:b.gguf:inf", ("a:b", "a:b.gguf:inf", 1.0)),
     ],
 )
 def test_a_name_and_a_scale_are_optional(text: str, parts: tuple[str, str, float]) -> None:
     assert adapter_file(text)[1:] == (Path(parts[1]), parts[2])
-    assert adapter_file(text).name == Path(parts[0]).stem if parts[0].endswith("inf") else parts[0]
+    assert adapter_file(text).name == parts[0]
 
 
 def test_adapters_are_for_the_main_engine_only(folder: Path) -> None:

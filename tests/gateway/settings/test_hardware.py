@@ -78,6 +78,7 @@ WRONG = [
     ("tensor-split", "0,0", "should be shares of at least 0, of which one is larger"),
     ("tensor-split", "3,-1", "should be shares of at least 0, of which one is larger"),
     ("tensor-split", "a", "should be a number"),
+    ("tensor-split", "1_0,1", "should be numbers without underscores"),
     ("override-tensor", "ffn_up", r"should be PATTERN=BUFFER such as \.ffn_.*_exps\.=CPU"),
     ("override-tensor", "a=CPU,b", r"should be PATTERN=BUFFER such as \.ffn_.*_exps\.=CPU"),
     (
