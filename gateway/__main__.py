@@ -5,6 +5,8 @@ import signal
 import sys
 from types import FrameType
 
+from gateway.signals import end_by, handle_termination
+
 
 def main() -> int:
     """Run the program and return its exit code."""
@@ -19,6 +21,7 @@ def llama_server() -> int:
 def _run(arguments: list[str]) -> int:
     """Run the program. Ctrl-C ends it as it ends other programs, without a traceback."""
     _open_closed_streams()
+    handle_termination()
     if arguments[:1] == ["serve"] and signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
         signal.signal(signal.SIGHUP, _not_yet)
     try:
@@ -26,9 +29,7 @@ def _run(arguments: list[str]) -> int:
 
         return run_program(arguments)
     except KeyboardInterrupt:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        signal.raise_signal(signal.SIGINT)
-        raise  # not reached, unless SIGINT is blocked
+        end_by(signal.SIGINT)
 
 
 def _open_closed_streams() -> None:

@@ -36,6 +36,7 @@ from gateway.server.listen import ListenError, Listening, close, is_local, liste
 from gateway.server.tls.certificates import Certificates, TlsError, open_certificates
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
+from gateway.signals import end_by
 from gateway.storage.database import StorageError
 from gateway.stores import check_stores, open_stores, storage_error
 from gateway.tracing.choice import TracesUnavailableError, check_traces
@@ -260,7 +261,6 @@ async def stop_on_signal(shutdown: anyio.Event, grace: float, *, task_status: Ta
             if shutdown.is_set():
                 logger.warning("%s: ending at once, which cuts the open requests", received.name)
                 logging.shutdown()
-                signal.signal(received, signal.SIG_DFL)
-                signal.raise_signal(received)
+                end_by(received)
             logger.info("%s: stopping; open requests have %g s; a second signal cuts them", received.name, grace)
             shutdown.set()

@@ -273,7 +273,7 @@ RULES: dict[str, set[str]] = {
     "gateway.hub.client": {"gateway.hub", "httpx2", "huggingface_hub"},
     "gateway.hub.command": {"gateway.hub", "gateway.arguments", "gateway.progress", "anyio", "orjson"},
     "gateway.hub.opening": {"gateway.hub", "huggingface_hub"},
-    "gateway.bench.command": {"gateway.bench", "gateway.arguments", "anyio", "orjson", "tqdm"},
+    "gateway.bench.command": {"gateway.bench", "gateway.arguments", "gateway.signals", "anyio", "orjson", "tqdm"},
     "gateway.bench.plot": {"gateway.bench", "matplotlib", "plotille"},
     "gateway.tracing": {
         "gateway.tracing",
@@ -320,7 +320,8 @@ RULES: dict[str, set[str]] = {
     "gateway.engines": {"gateway", "engine", "anyio", "typing_extensions"},
     "gateway.progress": {"gateway", "tqdm"},
     "gateway.program": {"gateway", "engine", *VOCABULARY, "anyio"},
-    "gateway.__main__": {"gateway.program"},
+    "gateway.signals": set(),
+    "gateway.__main__": {"gateway.program", "gateway.signals"},
 }
 EXACT = {"engine"}
 """Names that allow only themselves: `engine` is the public interface, not a way to every module below it."""

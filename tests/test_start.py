@@ -31,7 +31,11 @@ def imported_by(command: list[str]) -> set[str]:
 
 def test_the_entry_points_handle_signals_before_they_import_the_program() -> None:
     modules = imported_by([sys.executable, "-c", "import gateway.__main__"])
-    assert {name for name in modules if name.startswith(("gateway", "engine"))} == {"gateway", "gateway.__main__"}
+    assert {name for name in modules if name.startswith(("gateway", "engine"))} == {
+        "gateway",
+        "gateway.__main__",
+        "gateway.signals",
+    }
     assert "anyio" not in modules
 
 

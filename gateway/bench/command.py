@@ -20,6 +20,7 @@ from gateway.bench.load import run_clients
 from gateway.bench.models import NoModel, Unreachable, only_model
 from gateway.bench.outcome import Outcome
 from gateway.bench.summary import Summary, summarise
+from gateway.signals import end_by
 
 JSON_OPTIONS = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
 
@@ -130,8 +131,7 @@ async def _cancel_on_signal(scope: anyio.CancelScope, *, task_status: TaskStatus
         task_status.started()
         async for received in signals:
             if scope.cancel_called:
-                signal.signal(received, signal.SIG_DFL)
-                signal.raise_signal(received)
+                end_by(received)
             scope.cancel()
 
 

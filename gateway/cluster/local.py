@@ -16,6 +16,7 @@ from gateway.cluster.health import DeploymentFailedError, reason_in
 from gateway.cluster.split import check_room, replaced
 from gateway.server.listen import close, reserve
 from gateway.settings import Settings
+from gateway.signals import end_by
 
 logger = logging.getLogger("gateway")
 
@@ -73,8 +74,7 @@ def _stop_on_signals() -> threading.Event:
         if asked.is_set():
             logger.warning("%s: ending at once, which cuts the open requests", signal.Signals(number).name)
             logging.shutdown()
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+            end_by(number)
         logger.info("%s: stopping; the next one ends at once", signal.Signals(number).name)
         asked.set()
 

@@ -7,6 +7,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from gateway.keys.ring import KeyRing
 from gateway.program import log_choices, warn_of_strangers
 from gateway.server.listen import Listening
 from tests.backends import TRIO_FIRST
+from tests.containers import container
 from tests.gateway.application import settings_for
 from tests.gateway.server.tls.certificates import client_context, files_in
 from tests.models import model_path
@@ -45,9 +47,9 @@ It does not ignore the signal, as programs do that a script starts in the backgr
 """
 
 
-def signalled_at_import(number: signal.Signals, *arguments: str) -> tuple[int, str]:
-    """Return the exit code and the errors of the program."""
-    command = [sys.executable, "-c", SIGNALLED_AT_IMPORT, number.name, *arguments]
+def signalled_at_import(number: signal.Signals, *arguments: str, within: Sequence[str] = ()) -> tuple[int, str]:
+    """Return the exit code and the errors of the program, which may run within another one."""
+    command = [*within, sys.executable, "-c", SIGNALLED_AT_IMPORT, number.name, *arguments]
     run = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
     return run.returncode, run.stderr
 
@@ -171,6 +173,12 @@ def test_ctrl_c_during_its_imports_ends_it_without_a_traceback() -> None:
 def test_a_hang_up_during_its_imports_has_no_effect() -> None:
     code, text = signalled_at_import(signal.SIGHUP, "serve", "--slots", "many")
     assert (code, text) == (2, "llama-gateway: --slots 'many': should be a whole number\n")
+
+
+@pytest.mark.parametrize("arguments", [["serve", "--slots", "many"], ["pull", "none"]])
+def test_the_first_process_of_a_container_is_ended_during_its_imports(arguments: list[str]) -> None:
+    code, text = signalled_at_import(signal.SIGTERM, *arguments, within=container())
+    assert (code, text) == (128 + signal.SIGTERM, "")
 
 
 def test_it_says_before_it_listens_that_answers_have_no_limit() -> None:
