@@ -41,7 +41,8 @@ def read_settings(
     Args:
         arguments: the command line without the program's name.
         environment: the variables; others than `LLAMA_GATEWAY_…` and `LLAMA_API_KEY` are ignored.
-        defaults: texts of settings that no source has, instead of their own defaults; None for none.
+        defaults: texts of settings that no source has, instead of their own defaults; None for none. They do not count
+            as set.
 
     Raises:
         SettingsError: a setting is invalid.
@@ -59,11 +60,13 @@ def read_settings(
     origins |= {name: _variable(name, environment) for name in variables}
     origins |= {name: _typed(name, value, arguments) for name, value in flags.items()}
     try:
-        return Settings.model_validate(with_tables(values))
+        settings = Settings.model_validate(with_tables(values))
     except ValidationError as error:
         raise SettingsError(refusal(error, values, origins)) from error
     except ValueError as error:
         raise SettingsError(f"{origins['model']}: {error}") from error
+    settings.model_fields_set.difference_update((defaults or {}).keys() - {*file, *variables, *flags})
+    return settings
 
 
 def _read_variables(environment: Mapping[str, str]) -> dict[str, str | list[str]]:

@@ -46,6 +46,10 @@ _ALREADY_SO = """--slots --embedding --embeddings -no-kvu --no-kv-unified --mode
 _LOCAL_FILE = ("-m", "--model")
 _REPOSITORY = ("-hf", "-hfr", "--hf-repo")
 _REPOSITORY_FILE = ("-hff", "--hf-file")
+_HOST = ("--host",)
+_PORT = ("--port",)
+_PLACES = (_LOCAL_FILE, _REPOSITORY, _REPOSITORY_FILE, _HOST, _PORT)
+"""Flags that are converted together, by what they name. The last value of each counts."""
 _LAYER_RANGE = "--control-vector-layer-range"
 _REASONING = ("-rea", "--reasoning")
 _EFFORT = "--reasoning-effort"
@@ -97,7 +101,13 @@ def translate(arguments: Sequence[str], environment: Mapping[str, str]) -> Trans
     left = iter([*from_variables(environment), *arguments])
     for argument in left:
         translation.add(hyphenated(argument), left)
-    given = ["serve", *translation.model(), *translation.variables(), *translation.arguments]
+    given = [
+        "serve",
+        *translation.model(),
+        *translation.address(),
+        *translation.variables(),
+        *translation.arguments,
+    ]
     defaults = {name: value for name, value in DEFAULTS.items() if name not in translation.without}
     return Translated(given, environment, defaults, translation.notes)
 
@@ -121,7 +131,7 @@ class _Translation:
         if flag in _WITHOUT:
             self.without.add(_WITHOUT[flag])
             return
-        if place := next((names for names in (_LOCAL_FILE, _REPOSITORY, _REPOSITORY_FILE) if flag in names), None):
+        if place := next((names for names in _PLACES if flag in names), None):
             self._places[place] = next(left, "")
         elif flag in _REASONING:
             self._thinking = "false" if next(left, "") in OFF else "true"
@@ -169,6 +179,14 @@ class _Translation:
         local = self._places.get(_LOCAL_FILE)
         return [f"--model={local}"] if local else []
 
+    def address(self) -> list[str]:
+        """Return the arguments of the address and the port, or that of a Unix socket, which has no port."""
+        host, port = self._places.get(_HOST), self._places.get(_PORT)
+        if host is not None and host.endswith(".sock"):
+            return [f"--unix-socket={host}"]
+        given = (("--host", host), ("--port", port))
+        return [f"{flag}={value}" for flag, value in given if value is not None]
+
 
 _IGNORED = {
     flag: answer for flag, answer in ANSWERS.items() if flag not in f"{_ESSENTIAL} {PRESETS} {_ALREADY_SO}".split()
@@ -201,11 +219,6 @@ def _template(text: str) -> list[str]:
     return [f"--chat-template={'{##}' if ' ' in text else ''}{text}"]
 
 
-def _host(host: str) -> list[str]:
-    """Convert an address, or the path of a Unix socket."""
-    return [f"--unix-socket={host}" if host.endswith(".sock") else f"--host={host}"]
-
-
 def _names(names: str) -> list[str]:
     """Convert the names of a model: the first in the alphabet is its name in answers."""
     return [f"--alias={','.join(sorted(name.strip() for name in names.split(',')))}"]
@@ -229,7 +242,6 @@ _CONVERTED: Mapping[str, _Convert] = {
     **dict.fromkeys(("-a", "--alias"), _names),
     **dict.fromkeys(("--rerank", "--reranking"), lambda _: ["--pooling=rank"]),
     "--sleep-idle-seconds": _sleep,
-    "--host": _host,
     "--chat-template": _template,
     "--api-key-file": _keys,
     "--repack": lambda _: ["--repack=on"],

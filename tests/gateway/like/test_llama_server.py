@@ -43,7 +43,7 @@ def test_a_usual_command_line_starts_the_same_server(tmp_path: Path) -> None:
 
 def test_flags_without_an_effect_are_one_line_each_and_their_values_are_skipped() -> None:
     translated = translate(["--log-file", "32", "--no_perf", "--reuse-port", "--port", "1"], {})
-    assert translated.arguments == ["serve", "--port", "1"]
+    assert translated.arguments == ["serve", "--port=1"]
     assert translated.notes == [
         "--log-file of llama-server has no effect: use --log-level, and redirect standard error",
         "--no-perf of llama-server has no effect: the metrics have the times: GET /metrics",
@@ -132,7 +132,8 @@ def test_one_model_is_chosen_as_llama_server_chooses_it(line: str, model: str) -
 @pytest.mark.parametrize(
     ("line", "argument"),
     [
-        ("--host /tmp/x.sock", ["--unix-socket=/tmp/x.sock"]),
+        ("--host /tmp/x.sock --port 81", ["--unix-socket=/tmp/x.sock"]),
+        ("--host /tmp/x.sock --host ::1 --port 81", ["--host=::1", "--port=81"]),
         ("--control-vector-layer-range 3 9", ["--control-vector-layer-range=3-9"]),
         ("--sleep-idle-seconds 5", ["--idle-unload=5", "--load-at-start"]),
         ("--sleep-idle-seconds -1 -cram -1 -np -1", []),
@@ -161,6 +162,13 @@ def test_requests_are_sampled_as_llama_server_samples_them() -> None:
     chosen = read("--temp 0 --seed 42 --top_k 5 --samplers top_k;temperature").sampling_defaults
     assert (chosen["temperature"], chosen["seed"], chosen["top_k"]) == (0, 42, 5)
     assert chosen["samplers"] == ("top_k", "temperature")
+
+
+def test_a_unix_socket_takes_the_place_of_the_port() -> None:
+    for line, environment in (("--host /run/x.sock", {}), ("", {"LLAMA_GATEWAY_UNIX_SOCKET": "/run/x.sock"})):
+        settings = read(line, environment)
+        assert (settings.unix_socket, settings.listens_on_port) == (Path("/run/x.sock"), False)
+    assert read("--host ::1", {"LLAMA_ARG_HOST": "/run/x.sock"}).unix_socket is None
 
 
 def test_own_variables_win_over_the_defaults_of_llama_server() -> None:
