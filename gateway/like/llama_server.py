@@ -39,10 +39,16 @@ _Convert: TypeAlias = Callable[[str], list[str]]
 _ESSENTIAL = """-mu --model-url -dr --docker-repo --rpc --api-prefix --override-kv --grammar --grammar-file -j
 --json-schema -jf --json-schema-file -cl --cache-list --completion-bash --list-devices --models-preset"""
 """Flags without which, as without `PRESETS`, another model, other answers or other paths would be served."""
-_ALREADY_SO = """--slots --embedding --embeddings -no-kvu --no-kv-unified --models-autoload
+_SWITCHES = """--embedding --embeddings --models-autoload
 --no-mmproj --no-mmproj-auto --no-ui --no-webui -no-ag --no-agent --no-ui-mcp-proxy --no-webui-mcp-proxy --perf
 --escape -e --cache-idle-slots --swa-full"""
-"""Flags for what this server does anyway."""
+_ALREADY_SO: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(_SWITCHES.split(), ()),
+    "--no-context-shift": ("--context-shift",),
+    **dict.fromkeys(("-no-kvu", "--no-kv-unified"), ("-kvu", "--kv-unified")),
+    "--slots": ("--no-slots",),
+}
+"""Flags for what this server does anyway, and their opposites, which they take back: the last one counts."""
 _LOCAL_FILE = ("-m", "--model")
 _REPOSITORY = ("-hf", "-hfr", "--hf-repo")
 _REPOSITORY_FILE = ("-hff", "--hf-file")
@@ -126,7 +132,8 @@ class _Translation:
 
     def add(self, flag: str, left: Iterator[str]) -> None:
         """Translate one flag with its value, if it has one, which is next of those left."""
-        if flag in _ALREADY_SO.split():
+        if flag in _ALREADY_SO:
+            self.arguments = [argument for argument in self.arguments if argument not in _ALREADY_SO[flag]]
             return
         if flag in _WITHOUT:
             self.without.add(_WITHOUT[flag])
@@ -189,7 +196,7 @@ class _Translation:
 
 
 _IGNORED = {
-    flag: answer for flag, answer in ANSWERS.items() if flag not in f"{_ESSENTIAL} {PRESETS} {_ALREADY_SO}".split()
+    flag: answer for flag, answer in ANSWERS.items() if flag not in {*f"{_ESSENTIAL} {PRESETS}".split(), *_ALREADY_SO}
 }
 """Advice for the flags that have no effect."""
 
@@ -244,6 +251,8 @@ _CONVERTED: Mapping[str, _Convert] = {
     "--sleep-idle-seconds": _sleep,
     "--chat-template": _template,
     "--api-key-file": _keys,
+    "--load-mode": lambda mode: [f"-lm={mode}"],
+    "--fit": lambda choice: [f"-fit={choice}"],
     "--repack": lambda _: ["--repack=on"],
     "--backend-sampling": lambda _: ["--backend-sampling=on"],
     "--log-disable": lambda _: ["--log-level=error"],

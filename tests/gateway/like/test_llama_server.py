@@ -111,6 +111,27 @@ def test_a_flag_for_the_default_wins_over_a_variable(variable: str, line: str) -
     assert translate(line.split(), {f"LLAMA_ARG_{variable}": "4"}).arguments == ["serve"]
 
 
+@pytest.mark.parametrize(
+    ("line", "variable", "name", "value"),
+    [
+        ("--no-context-shift", "CONTEXT_SHIFT", "context_shift", False),
+        ("-kvu -no-kvu", "KV_UNIFIED", "kv_unified", False),
+        ("--no-kv-unified -kvu", "KV_UNIFIED", "kv_unified", True),
+        ("--slots --no-slots", "CONTEXT_SHIFT", "no_slots", True),
+        ("--no-slots --slots", "CONTEXT_SHIFT", "no_slots", False),
+    ],
+)
+def test_of_opposite_switches_the_last_one_counts(line: str, variable: str, name: str, value: bool) -> None:
+    assert getattr(read(line, {f"LLAMA_ARG_{variable}": "on"}), name) is value
+
+
+@pytest.mark.parametrize(("fit", "meant"), [("1", "on"), ("disabled", "off"), ("on", "on")])
+def test_values_of_variables_are_spelled_as_llama_server_spells_them(fit: str, meant: str) -> None:
+    settings = read("", {"LLAMA_ARG_FIT": fit, "LLAMA_ARG_LOAD_MODE": "dio"})
+    assert (settings.fit, settings.load_mode) == (meant, "direct-io")
+    assert read("--load-mode mmap").load_mode == "mmap"
+
+
 def test_each_variable_stands_for_a_flag() -> None:
     assert set(variables().values()) <= set(FLAGS)
     assert set(FLAGS) >= VALUELESS
