@@ -157,6 +157,8 @@ SWITCHES: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("-bs",): ("backend_sampling", "on"),
     ("-dio", "--direct-io"): ("load_mode", "direct-io"),
     ("--mmap",): ("load_mode", "mmap"),
+    ("--metrics",): ("no_metrics", "false"),
+    ("--no-context-shift",): ("context_shift", "false"),
 }
 """Flags without a value: the setting, and its value."""
 

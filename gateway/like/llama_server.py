@@ -44,7 +44,6 @@ _SWITCHES = """--embedding --embeddings --models-autoload
 --escape -e --cache-idle-slots --swa-full"""
 _ALREADY_SO: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(_SWITCHES.split(), ()),
-    "--no-context-shift": ("--context-shift",),
     **dict.fromkeys(("-no-kvu", "--no-kv-unified"), ("-kvu", "--kv-unified")),
     "--slots": ("--no-slots",),
 }

@@ -15,8 +15,6 @@ ALWAYS = (
     "-kvo",
     "--log-prefix",
     "--log-timestamps",
-    "--metrics",
-    "--no-context-shift",
     "--op-offload",
     "--warmup",
 )

@@ -115,6 +115,13 @@ def test_errors_name_flags_with_hyphens_alone() -> None:
     assert complaint("--api_key=--") == "argument --api-key: -- cannot be its value"
 
 
+def test_switches_for_a_default_win_over_the_variable_of_the_opposite() -> None:
+    opposites = {"LLAMA_GATEWAY_CONTEXT_SHIFT": "true", "LLAMA_GATEWAY_NO_METRICS": "true"}
+    settings = read_settings(["serve", "--no-context-shift", "--metrics"], opposites)
+    assert (settings.context_shift, settings.no_metrics) == (False, False)
+    assert read("--no-context-shift", "--context-shift").context_shift
+
+
 def test_switches_for_what_is_always_done_may_have_underscores() -> None:
     assert read("--enable_prefix_caching", "--cont_batching") == read()
 
