@@ -51,7 +51,7 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     rest = [argument for argument in arguments if argument not in own]
     if rest and not rest[0].startswith("-"):
         return [*own, rest[0]], rest[1:]
-    if rest and not rest[-1].startswith("-") and not _are_flags(rest):
+    if rest and not rest[-1].startswith("-") and not _are_flags(rest) and _are_flags(rest[:-1]):
         return [*own, rest[-1]], rest[:-1]
     return own, rest
 

@@ -139,6 +139,7 @@ def test_the_model_may_follow_the_flags(examined: list[list[Subject]], run: Run)
         (("--slots", "/none.gguf"), 2, "--slots '/none.gguf': should be a whole number"),
         (("/none.gguf",), 2, "--model '/none.gguf': there is no such file"),
         (("--slots", "2", "/none.gguf"), 2, "--model '/none.gguf': there is no such file"),
+        (("--slots", "2", "a.gguf", "--idle-unload", "3"), 2, "unrecognized arguments: a value stands"),
         (("hf:someone/some-GGUF",), 3, "hf:someone/some-GGUF is not on this machine: llama-gateway pull hf:someone/"),
     ],
 )
