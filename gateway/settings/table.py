@@ -13,7 +13,7 @@ from gateway.settings.model import ModelSettings
 from gateway.settings.values import ModelPlace, model_names, readable_parts
 
 _PROJECTOR = "mmproj"
-"""Beginning of the names of files that extend a model by images, and are none themselves."""
+"""Part of the names of files that extend a model by images, and are none themselves."""
 
 
 class ModelTable(ModelSettings):
@@ -78,7 +78,7 @@ def models_in(folder: Path) -> Iterator[FolderModel]:
     """
     served: dict[str, str] = {}
     for path in sorted({folder / parts_of(path.name)[0] for path in folder.glob("*.gguf")}):
-        if path.name.startswith(_PROJECTOR):
+        if _PROJECTOR in path.name.lower():
             continue
         split = SplitFile.parse(path.name)
         name = split.stem if split else path.stem

@@ -100,7 +100,8 @@ def test_wrong_models_of_a_variable_are_refused_by_its_name(text: str, reason: s
 
 
 def test_a_folder_is_one_model_for_each_file_and_one_for_a_split_file(tmp_path: Path) -> None:
-    for name in ("b.gguf", "a.gguf", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf", "mmproj-a.gguf", "notes.txt"):
+    projectors = ("mmproj-a.gguf", "A.mmproj-f16.gguf", "A-MMPROJ-F16.gguf")
+    for name in ("b.gguf", "a.gguf", "s-00001-of-00002.gguf", "s-00002-of-00002.gguf", *projectors, "notes.txt"):
         gguf(tmp_path, name)
     found = read("--models-dir", tmp_path)
     assert names(found) == ["a", "b", "s"]
