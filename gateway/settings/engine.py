@@ -121,7 +121,7 @@ class EngineSettings(ModelSettings):
             raise ValueError("; ".join(model.refusal for model in self.unserved) or none)
         if self.alias is not None and self.served[0].name != self.served_name:
             raise ValueError("--alias is for one --model FILE, and not for models with names")
-        counts = Counter(name for model in self.served for name in {model.name, *model.aliases})
+        counts = Counter(name for model in self.served for name in model.chosen)
         if twice := [name for name, count in counts.items() if count > 1]:
             raise ValueError(f"several models have the name {twice[0]!r}")
         return self

@@ -46,6 +46,12 @@ class ServedModel:
     """True for the model of `--embedding-model`."""
 
     @property
+    def chosen(self) -> set[str]:
+        """Names that the operator has chosen: those of the model, and of the model with each LoRA adapter."""
+        own = {self.name, *self.aliases}
+        return own | {f"{name}:{adapter.name}" for name in own for adapter in self.settings.adapters}
+
+    @property
     def names(self) -> set[str]:
         """All names that requests may use."""
         place = self.place

@@ -80,3 +80,11 @@ def test_each_model_may_have_its_own(folder: Path) -> None:
     config.write_text(f"[models.a]\nfile = '{model}'\nlora = ['{fr}', '{de}:2']\n\n[models.b]\nfile = '{model}'\n")
     settings = read("--config", config)
     assert [settings.engine_config(one).adapters for one in settings.served] == [(str(fr), str(de)), ()]
+
+
+def test_a_model_with_the_name_of_another_one_with_an_adapter_is_refused(folder: Path) -> None:
+    model, fr = (folder / f"{name}.gguf" for name in ("model", "fr"))
+    config = folder / "gateway.toml"
+    text = f"[models.a]\nfile = '{model}'\naliases = 'b'\nlora = '{fr}'\n\n[models.'b:fr']\nfile = '{model}'\n"
+    config.write_text(text)
+    assert complaint("--config", config) == "several models have the name 'b:fr'"
