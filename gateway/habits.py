@@ -159,6 +159,7 @@ SWITCHES: Mapping[tuple[str, ...], tuple[str, str]] = {
     ("--mmap",): ("load_mode", "mmap"),
     ("--metrics",): ("no_metrics", "false"),
     ("--no-context-shift",): ("context_shift", "false"),
+    ("--lora-init-without-apply",): ("lora_apply", "false"),
 }
 """Flags without a value: the setting, and its value."""
 

@@ -31,9 +31,6 @@ DEFAULTS: Mapping[str, str] = {
 }
 """Defaults of llama-server that differ from those of `serve`, by the names of the settings."""
 
-_WITHOUT = {"--metrics": "no_metrics", "--lora-init-without-apply": "lora_apply"}
-"""Flags that end one of these defaults."""
-
 _Convert: TypeAlias = Callable[[str], list[str]]
 
 _ESSENTIAL = """-mu --model-url -dr --docker-repo --rpc --api-prefix --override-kv --grammar --grammar-file -j
@@ -113,8 +110,7 @@ def translate(arguments: Sequence[str], environment: Mapping[str, str]) -> Trans
         *translation.variables(),
         *translation.arguments,
     ]
-    defaults = {name: value for name, value in DEFAULTS.items() if name not in translation.without}
-    return Translated(given, environment, defaults, translation.notes)
+    return Translated(given, environment, DEFAULTS, translation.notes)
 
 
 class _Translation:
@@ -123,7 +119,6 @@ class _Translation:
     def __init__(self) -> None:
         self.arguments: list[str] = []
         self.notes: list[str] = []
-        self.without: set[str] = set()
         self._places: dict[tuple[str, ...], str] = {}
         self._thinking = ""
         self._variables: dict[str, str] = {}
@@ -133,9 +128,6 @@ class _Translation:
         """Translate one flag with its value, if it has one, which is next of those left."""
         if flag in _ALREADY_SO:
             self.arguments = [argument for argument in self.arguments if argument not in _ALREADY_SO[flag]]
-            return
-        if flag in _WITHOUT:
-            self.without.add(_WITHOUT[flag])
             return
         if place := next((names for names in _PLACES if flag in names), None):
             self._places[place] = next(left, "")

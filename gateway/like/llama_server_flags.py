@@ -101,7 +101,6 @@ _ANSWERS = {
     "--models-autoload --no-models-autoload": "models are loaded on demand",
     "--sleep-idle-seconds": "use --idle-unload",
     "--prefill-assistant --no-prefill-assistant": "requests set continue_final_message",
-    "--lora-init-without-apply": "requests choose their adapters",
     "--log-disable --log-file --log-colors": "use --log-level, and redirect standard error",
     "--log-prompts-dir": "use --log-content",
     "--no-log-prefix --no-log-timestamps": "use --log-format",

@@ -116,9 +116,10 @@ def test_errors_name_flags_with_hyphens_alone() -> None:
 
 
 def test_switches_for_a_default_win_over_the_variable_of_the_opposite() -> None:
-    opposites = {"LLAMA_GATEWAY_CONTEXT_SHIFT": "true", "LLAMA_GATEWAY_NO_METRICS": "true"}
-    settings = read_settings(["serve", "--no-context-shift", "--metrics"], opposites)
-    assert (settings.context_shift, settings.no_metrics) == (False, False)
+    opposites = {f"LLAMA_GATEWAY_{name}": "true" for name in ("CONTEXT_SHIFT", "NO_METRICS", "LORA_APPLY")}
+    switches = ["--no-context-shift", "--metrics", "--lora-init-without-apply"]
+    settings = read_settings(["serve", *switches], opposites)
+    assert (settings.context_shift, settings.no_metrics, settings.lora_apply) == (False, False, False)
     assert read("--no-context-shift", "--context-shift").context_shift
 
 
