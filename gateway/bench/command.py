@@ -73,6 +73,7 @@ class Bench:
 
     async def _measure_stage(self, clients: int, posts: Iterator[bytes]) -> None:
         given = self._arguments
+        clients = min(clients, given.requests)  # more would have nothing to send
         outcomes: list[Outcome] = []
         bar = tqdm(
             total=given.requests, desc=table.counted(clients, "client"), unit="request", leave=False, disable=None
@@ -86,7 +87,7 @@ class Bench:
             await run_clients(
                 given.target,
                 posts,
-                clients=min(clients, given.requests),
+                clients=clients,
                 streamed=given.workload.stream,
                 answer_timeout=given.timeout,
                 on_outcome=record,

@@ -92,6 +92,12 @@ async def test_a_run_without_failures_plots_in_the_terminal(capsys: pytest.Captu
 
 
 @pytest.mark.anyio
+async def test_a_stage_has_no_more_clients_than_requests(capsys: pytest.CaptureFixture[str]) -> None:
+    await run(refusing(99), "--model", "mine", "--clients", "100", "--requests", "2")
+    assert capsys.readouterr().out.splitlines()[-1].split()[:2] == ["2", "2/2"]
+
+
+@pytest.mark.anyio
 async def test_an_unreadable_model_list_is_one_line_and_2(capsys: pytest.CaptureFixture[str], files: list[str]) -> None:
     async def script(_: Request, peer: Peer) -> None:
         await peer.send(whole({"error": {"message": "Wrong key."}}, 401))
