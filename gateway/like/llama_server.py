@@ -80,7 +80,7 @@ def command_line(arguments: Sequence[str], environment: Mapping[str, str]) -> Tr
     """Return a command line and its variables, translated if it begins with `serve --like llama-server`.
 
     Raises:
-        LineError: A file of API keys cannot be read.
+        LineError: A file of API keys cannot be used.
     """
     match arguments:
         case ["serve", "--like", "llama-server", *rest] | ["serve", "--like=llama-server", *rest]:
@@ -93,7 +93,7 @@ def translate(arguments: Sequence[str], environment: Mapping[str, str]) -> Trans
     """Return the command line of `serve` that does what llama-server does with these arguments and variables.
 
     Raises:
-        LineError: A file of API keys cannot be read.
+        LineError: A file of API keys cannot be used.
     """
     if set(arguments) & {"-h", "--help", "--usage"}:
         return Translated(["serve", "--help"], environment)
@@ -228,6 +228,8 @@ def _keys(path: str) -> list[str]:
         keys = Path(path).expanduser().read_text(encoding="utf-8-sig").split()
     except (OSError, ValueError, RuntimeError) as error:
         raise LineError(f"--api-key-file {path!r}: the file cannot be read") from error
+    if any("," in key for key in keys):  # its parts would be keys
+        raise LineError(f"--api-key-file {path!r}: a key has a comma, which is not possible here")
     return [f"--api-key={','.join(keys)}"]
 
 

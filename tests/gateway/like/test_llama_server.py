@@ -196,9 +196,12 @@ def test_own_variables_win_over_the_defaults_of_llama_server() -> None:
     assert read("", {"LLAMA_GATEWAY_PORT": "9"}).port == 9
 
 
-def test_a_file_of_keys_that_cannot_be_read_is_no_server_without_keys(tmp_path: Path) -> None:
+def test_a_file_of_keys_that_cannot_be_used_is_no_server_without_keys(tmp_path: Path) -> None:
     with pytest.raises(LineError, match="the file cannot be read"):
         read(f"--api-key-file {tmp_path / 'missing'}")
+    (tmp_path / "commas").write_text("first\nsecond,2\n")
+    with pytest.raises(LineError, match="a key has a comma"):
+        read(f"--api-key-file {tmp_path / 'commas'}")
     (tmp_path / "empty").write_text("\n")
     with pytest.raises(SettingsError, match="there is no key"):
         read(f"--api-key-file {tmp_path / 'empty'}")
