@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -11,7 +11,7 @@ import orjson
 from anyio.abc import ByteReceiveStream, Process
 from anyio.streams.buffered import BufferedByteReceiveStream
 
-from engine import command_for
+from engine import command_for, without_secrets
 from gateway.hub import worker
 from gateway.hub.download_progress import DownloadProgress
 from gateway.hub.errors import HubError
@@ -19,6 +19,8 @@ from gateway.hub.reference import HubReference
 
 logger = logging.getLogger(__name__)
 
+_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+"""Variables that huggingface-hub reads the token from."""
 _MOST_BYTES = 2**16
 """Of one report."""
 
@@ -45,7 +47,7 @@ async def fetch(
                 [*command_for(worker.__name__), *arguments],
                 stderr=None,
                 start_new_session=True,  # Ctrl-C on a terminal reaches only the gateway, which ends the child
-                env=os.environ,
+                env=_environment(os.environ),
             )
     except (OSError, RuntimeError) as error:  # the latter without a thread in which Trio starts it
         raise HubError(f"{reference}: the process for the download cannot be started: {error}") from error
@@ -56,6 +58,11 @@ async def fetch(
             process.kill()
         with anyio.CancelScope(shield=True):
             await process.aclose()
+
+
+def _environment(own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the process: of all secrets, it needs only the hub's token."""
+    return without_secrets(own) | {name: own[name] for name in _TOKENS if name in own}
 
 
 async def _outcome(process: Process, reference: HubReference, progress: Callable[[DownloadProgress], None]) -> Path:

@@ -53,6 +53,22 @@ async def test_a_model_arrives_with_progress(hub: LocalHub, tmp_path: Path) -> N
     assert hub.requests == []
 
 
+async def test_of_all_secrets_the_process_gets_the_token_alone(
+    monkeypatch: pytest.MonkeyPatch, processes: list[Process]
+) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf-secret")
+    for name in ("LLAMA_API_KEY", "LLAMA_GATEWAY_API_KEY", "PGPASSWORD"):
+        monkeypatch.setenv(name, "sk-secret")
+    environments: list[bytes] = []
+
+    def look(_at: DownloadProgress) -> None:
+        environments.append(Path(f"/proc/{processes[0].pid}/environ").read_bytes())
+
+    await fetch(REFERENCE, look)
+    assert b"HF_TOKEN=hf-secret" in environments[0]
+    assert b"sk-secret" not in environments[0]
+
+
 async def test_a_lack_of_threads_is_an_error_of_the_download(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(anyio, "open_process", refuse_in_thread)
     with pytest.raises(HubError, match=r"the process for the download cannot be started: can't start new thread$"):
