@@ -126,10 +126,12 @@ class HubCache:
         """
         doomed = set(names)
         links = [path for files in self.snapshots(repository) for name, path in files.items() if name in doomed]
-        contents = {_content(link) for link in links}
+        copies = [path for path in links if not path.is_symlink()]  # made where the file system has no links
+        freed = sum(path.stat().st_size for path in copies)
+        contents = {_content(link) for link in links}.difference(copies)
         for link in links:
             link.unlink()
-        return self._remove_contents(repository, contents)
+        return freed + self._remove_contents(repository, contents)
 
     def remove_partials(self, repository: str) -> int:
         """Remove the downloads of a repository that are not complete, and return their bytes.

@@ -131,6 +131,18 @@ def test_a_content_that_repositories_share_stays(
     assert list(cache.root.iterdir()) == []
 
 
+def test_files_of_a_file_system_without_links_are_removed(cache: HubCache, capsys: pytest.CaptureFixture[str]) -> None:
+    snapshot = cache.root / FOLDER / "snapshots" / COMMIT
+    snapshot.mkdir(parents=True)
+    for quant in ("Q4_K_M", "Q8_0"):
+        (snapshot / f"some-{quant}.gguf").write_bytes(bytes(2_000_000))
+    code, _, err = ended(capsys, "remove", f"hf:{REPOSITORY}:Q8_0")
+    assert (code, err) == (0, f"hf:{REPOSITORY}:Q8_0 is removed: 2.00 MB are free\n")
+    assert [model.name for model in cache.models()] == ["some-Q4_K_M.gguf"]
+    assert ended(capsys, "remove", f"hf:{REPOSITORY}")[0] == 0
+    assert list(cache.root.iterdir()) == []
+
+
 def test_a_file_of_another_folder_that_a_snapshot_links_to_stays(cache: HubCache, tmp_path: Path) -> None:
     cached_model(cache, REPOSITORY, "some-Q4_K_M.gguf", b"x")
     own = tmp_path / "own.gguf"
