@@ -17,8 +17,8 @@ INPUT = "input"
 
 _OPENING = re.compile(rf'\s*\{{\s*"{INPUT}"\s*:\s*"')
 _TEXT = re.compile(r'(?:[^"\\]|\\(?:u[0-9a-fA-F]{4}|[^u]))*', re.DOTALL)
-_HIGH = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\Z")
-"""Half of a character, whose other half follows."""
+_HIGH = re.compile(r"(?<!\\)(?:\\\\)*(\\u[dD][89abAB][0-9a-fA-F]{2})\Z")
+"""Half of a character, whose other half follows. An escaped backslash begins none."""
 
 
 def custom_tool(name: str, description: str | None, grammar: Grammar | None) -> Tool:
@@ -94,7 +94,7 @@ class _InputReader:
         part = found.group() if found else ""
         self._ended = self._pending[len(part) : len(part) + 1] == '"'
         if not self._ended and (half := _HIGH.search(part)):
-            part = part[: half.start()]
+            part = part[: half.start(1)]
         self._pending = self._pending[len(part) :]
         decoded: str = json.loads(f'"{part}"', strict=False)
         return decoded.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
