@@ -53,7 +53,10 @@ class FormatParser(Protocol):
 
     @property
     def cut_call(self) -> int | None:
-        """Index of the call in whose arguments the text ended; None before `finish`, and if they are whole."""
+        """Index of the first call whose arguments are not whole: the text ended in them, or they are malformed.
+
+        None before `finish`, and if all are whole.
+        """
         ...
 
     def feed(self, text: str) -> list[Delta]:

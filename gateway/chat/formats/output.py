@@ -64,7 +64,9 @@ class Output:
         self._arguments.append(text)
 
     def cut(self) -> None:
-        """Note that the text ended in the last call: in its arguments, or in the markup behind them."""
+        """Note that the last call ended too early: in its arguments, or in the markup behind them."""
+        if self.cut_call is not None:
+            return
         try:
             orjson.loads("".join(self._arguments))
         except orjson.JSONDecodeError:

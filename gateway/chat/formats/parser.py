@@ -151,8 +151,9 @@ def attempt(
     try:
         yield from reader(source, out)
     except Malformed as error:
-        if out.calls > began and isinstance(error, Truncated):
+        if out.calls > began:
             out.cut()
+        if out.calls > began and isinstance(error, Truncated):
             source.commit()
             source.rest()
         source.rewind()

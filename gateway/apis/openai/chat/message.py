@@ -28,7 +28,7 @@ def new_call_id() -> str:
 def finish_reason(end: Finished, *, called: bool, deprecated: bool) -> ChatFinishReason:
     """Return the finish reason of a choice. The length limit has priority over a call.
 
-    `called` if there are calls, all of them whole, so that no client runs one that a stop string has cut.
+    `called` if there are calls, all of them whole, so that no client runs one that a stop string or a mistake has cut.
     """
     if end.reason is FinishReason.LENGTH or not called:
         return end.reason

@@ -59,6 +59,11 @@ class ResponseOutput:
         silent = not self._items and (self._open is None or reasoned)
         return (self._begin(OpenMessage) if silent else []) + self._end(status)
 
+    @property
+    def in_call(self) -> bool:
+        """True if the open item is a call."""
+        return isinstance(self._open, OpenAnyCall)
+
     def items(self) -> tuple[EncodedItem, ...]:
         """Return all items, including the open one with its content so far."""
         begun = (encode_item(self._open.item("incomplete")),) if self._open else ()

@@ -160,8 +160,8 @@ class ResponseAnswer:
             return [*self._output.close("incomplete"), self.last()]
         self._progress["status"] = "completed"
         self._progress["completed_at"] = int(time.time())
-        whole = self._reader.cut_call is None
-        return [*self._output.close("completed" if whole else "incomplete"), self.last()]
+        cut = self._reader.cut_call is not None and self._output.in_call
+        return [*self._output.close("incomplete" if cut else "completed"), self.last()]
 
     def _usage(self, input_tokens: int, end: Finished) -> ResponseUsage:
         return {

@@ -165,6 +165,7 @@ def ends(reason: FinishReason, tokens: int, text: str = "a", stop: str | None = 
         (ends(FinishReason.STOP, 3, stop="."), "stop_sequence", "."),
         (ends(FinishReason.STOP, 3, CALL), "tool_use", None),
         (ends(FinishReason.STOP, 3, CALL[:-17], stop="1"), "stop_sequence", "1"),
+        (ends(FinishReason.STOP, 3, CALL.replace("1", "1, y")), "end_turn", None),
         (ends(FinishReason.LENGTH, 9), "max_tokens", None),
         (ends(FinishReason.LENGTH, 9, CALL), "max_tokens", None),
         (ends(FinishReason.LENGTH, 8), "model_context_window_exceeded", None),

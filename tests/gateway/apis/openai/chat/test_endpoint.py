@@ -240,11 +240,11 @@ async def test_the_finish_reason_of_a_cut_call_is_length(stream: bool) -> None:
         (CALL[: CALL.index("1")], "stop"),
         (f"{CALL}\n{CALL[: CALL.index('1')]}", "stop"),
         (CALL.removesuffix("}\n</tool_call>"), "tool_calls"),
+        (CALL.replace("1", "1, y"), "stop"),
+        (f"{CALL.replace('1', '1, y')}\n{CALL}", "stop"),
     ],
 )
-async def test_a_call_whose_arguments_a_stop_string_has_cut_is_no_reason_to_call(
-    text: str, reason: str, stream: bool
-) -> None:
+async def test_a_call_whose_arguments_are_not_whole_is_no_reason_to_call(text: str, reason: str, stream: bool) -> None:
     *_, last = await ask(says(text), tools=[ADD], stream=stream)
     assert (last["choices"][0] if stream else last)["finish_reason"] == reason
 

@@ -179,6 +179,13 @@ async def test_a_call_that_a_stop_string_has_cut_is_incomplete() -> None:
     assert (first["status"], second["status"]) == ("completed", "incomplete")
 
 
+async def test_a_call_with_malformed_arguments_is_incomplete_and_the_text_behind_it_is_complete() -> None:
+    text = CALL.replace("1", "1, b")
+    broken, rest = (await ask(chatting(answering(text)), tools=[TOOL]))["output"]
+    assert (broken["type"], broken["status"]) == ("function_call", "incomplete")
+    assert (rest["type"], rest["status"]) == ("message", "completed")
+
+
 async def test_an_unreadable_call_is_text() -> None:
     (message,) = (await ask(chatting(answering("<tool_call>{oh")), tools=[TOOL]))["output"]
     assert item_text(message) == "<tool_call>{oh"
