@@ -90,18 +90,36 @@ def _read_message(source: Source, out: Output, *, tools: Mapping[str, Signature]
     channel = _CHANNEL_NAME.search(header)
     recipient = _RECIPIENT.search(header)
     yield from source.skip_whitespace()
-    if recipient and recipient[1] in tools and (yield from source.peek()) == "{":
-        out.call(recipient[1])
-        yield from read_value(source, out.arguments)
-        yield from source.skip_whitespace()
-        yield from source.follows(*_ENDS)
-    elif _ADDRESSED.search(header):
+    if recipient and recipient[1] in tools and (yield from _read_call(source, out, recipient[1])):
+        return
+    if _ADDRESSED.search(header):
         out.content(header)  # its body follows as content
     elif channel and channel[1] == _REASONING:
         yield from _read_reasoning(source, out)
     else:
         out.content(_PARAGRAPH if out.answered else "")
         yield from _read_body(source, out.content)
+
+
+def _read_call(source: Source, out: Output, name: str) -> Reading[bool]:
+    """Read the arguments of a call, and the end of its message. Return False if the body is another text.
+
+    A body that is only an end stands for no arguments. One that the text cuts before it begins is dropped.
+    """
+    empty = yield from source.follows(*_ENDS)
+    if empty is None and (yield from source.peek()) != "{":
+        cut = source.ends_in(*_ENDS)
+        if cut:
+            source.rest()
+        return cut
+    out.call(name)
+    if empty is not None:
+        out.arguments("{}")
+        return True
+    yield from read_value(source, out.arguments)
+    yield from source.skip_whitespace()
+    yield from source.follows(*_ENDS)
+    return True
 
 
 def _read_reasoning(source: Source, out: Output) -> Reading[None]:

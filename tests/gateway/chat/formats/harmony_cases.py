@@ -38,6 +38,14 @@ HARMONY_CASES = [
     words("harmony", "no header", "Yes."),
     Case("harmony", "a header cut short", "<|channel|>fin", []),
     Case("harmony", "the header of a call cut short", _CHANNEL_CALL[: _CHANNEL_CALL.index("ssage|>")], []),
+    Case("harmony", "a call cut short before its arguments", _CHANNEL_CALL.partition("{")[0], []),
+    Case("harmony", "an end without arguments, cut short", _CHANNEL_CALL.partition("{")[0] + "<|ca", []),
+    Case(
+        "harmony",
+        "an end in place of arguments",
+        "<|channel|>commentary to=functions.now <|constrain|>json<|message|> <|call|>",
+        call(0, "now", "{}"),
+    ),
     Case(
         "harmony",
         "a header cut short after an answer",
