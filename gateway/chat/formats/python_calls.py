@@ -10,7 +10,7 @@ from gateway.chat.formats.parameters import ArgumentsWriter
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.text_arguments import listed_arguments
-from gateway.chat.formats.values import BARE_KEY, PYTHON, read_value
+from gateway.chat.formats.values import BARE_KEY, PYTHON_CALL, read_value
 from gateway.chat.tools import Tool
 
 _NAME = re.compile(r"[-.\w]*")
@@ -35,7 +35,9 @@ def read_python_call(source: Source, out: Output, tools: Mapping[str, Signature]
         yield from _read_argument(source, out, writer)
         yield from source.skip_whitespace()
         separator = yield from source.expect(",", ")")
-        yield from source.skip_whitespace()
+        if separator == ",":  # there may be one behind the last argument
+            yield from source.skip_whitespace()
+            separator = (yield from source.follows(")")) or separator
     writer.end()
 
 
@@ -60,4 +62,4 @@ def _read_argument(source: Source, out: Output, writer: ArgumentsWriter) -> Read
     source.commit()
     yield from source.skip_whitespace()
     writer.key(name)
-    yield from read_value(source, out.arguments, PYTHON)
+    yield from read_value(source, out.arguments, PYTHON_CALL)

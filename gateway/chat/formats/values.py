@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import orjson
 
@@ -25,7 +25,7 @@ class Notation:
     """Notation of a family for values."""
 
     quotes: tuple[str, ...] = ('"',)
-    """Quotes at both ends of a string. A backslash escapes only inside quotes of one character."""
+    """Quotes at both ends of a string. A backslash escapes only inside quotes of one character, also a repeated one."""
     words: Mapping[str, str] = field(default_factory=lambda: {word: word for word in ("true", "false", "null")})
     """JSON text of each keyword."""
     bare_keys: bool = False
@@ -34,6 +34,8 @@ class Notation:
 
 JSON = Notation()
 PYTHON = Notation(quotes=('"', "'"), words={**JSON.words, "True": "true", "False": "false", "None": "null"})
+PYTHON_CALL = replace(PYTHON, quotes=(*PYTHON.quotes, '"""', "'''"))
+"""Values in a call, in which a text may have triple quotes."""
 
 
 def quoted(text: str) -> str:
@@ -49,7 +51,8 @@ def escaped(text: str) -> str:
 def read_value(source: Source, emit: Emit, notation: Notation = JSON, depth: int = 0) -> Reading[None]:
     """Read a value and emit it as JSON text. All that is emitted is a prefix of some valid JSON.
 
-    Two common mistakes of models are repaired: control characters in strings, and backslashes that start no escape.
+    Common mistakes of models are repaired: control characters in strings, backslashes that start no escape, and a comma
+    behind the last member or item.
 
     Raises:
         Malformed: at the first character that fits no value.
@@ -107,10 +110,7 @@ def _read_members(source: Source, emit: Emit, notation: Notation, depth: int) ->
         yield from source.skip_whitespace(emit)
         yield from read_value(source, emit, notation, depth + 1)
         yield from source.skip_whitespace(emit)
-        separator = yield from source.expect(",", "}")
-        if separator == ",":
-            emit(separator)
-            yield from source.skip_whitespace(emit)
+        separator = yield from _read_separator(source, emit, "}")
     emit("}")
 
 
@@ -121,11 +121,20 @@ def _read_items(source: Source, emit: Emit, notation: Notation, depth: int) -> R
     while separator != "]":
         yield from read_value(source, emit, notation, depth + 1)
         yield from source.skip_whitespace(emit)
-        separator = yield from source.expect(",", "]")
-        if separator == ",":
-            emit(separator)
-            yield from source.skip_whitespace(emit)
+        separator = yield from _read_separator(source, emit, "]")
     emit("]")
+
+
+def _read_separator(source: Source, emit: Emit, closing: str) -> Reading[str]:
+    """Read a comma, and emit it if anything but `closing` follows; or read `closing`. Return what is read last."""
+    separator = yield from source.expect(",", closing)
+    if separator == closing:
+        return separator
+    blanks: list[str] = []
+    yield from source.skip_whitespace(blanks.append)
+    last = yield from source.follows(closing)
+    emit("".join(blanks if last else [separator, *blanks]))
+    return last or separator
 
 
 def _read_key(source: Source, emit: Emit, notation: Notation) -> Reading[None]:
@@ -142,7 +151,7 @@ def _read_key(source: Source, emit: Emit, notation: Notation) -> Reading[None]:
 def _read_string(source: Source, emit: Emit, quote: str) -> Reading[None]:
     """Read the rest of a string after its opening quote."""
     emit('"')
-    markers = (quote, "\\") if len(quote) == 1 else (quote,)
+    markers = (quote, "\\") if len(set(quote)) == 1 else (quote,)
     while True:
         marker = yield from source.until(markers, lambda text: emit(escaped(text)))
         if marker is None:

@@ -112,6 +112,12 @@ CASES = [
         '<tool_call>{"name": "get_weather", "arguments": {"city": "a\nb\\d\\\'\\u12x"}}</tool_call>',
         call(0, "get_weather", '{"city": "a\\nb\\\\d\'\\\\u12x"}'),
     ),
+    Case(
+        "hermes",
+        "a comma behind the last member",
+        '<tool_call>{"name": "get_weather", "arguments": {"city": "Oslo", "tags": ["a" , ], }}</tool_call>',
+        call(0, "get_weather", '{"city": "Oslo", "tags": ["a"  ] }'),
+    ),
     words("hermes", "another tool", 'See <tool_call>\n{"name": "delete", "arguments": {}}\n</tool_call> there'),
     words("hermes", "no JSON", "<tool_call>\nget_weather(Oslo)\n</tool_call>\n"),
     Case(
@@ -321,6 +327,13 @@ CASES = [
         "a call",
         "I look.\n```tool_code\nget_weather(city='Oslo')\n```",
         [ContentDelta("I look."), *weather()],
+    ),
+    Case("gemma-3", "a call on several lines", "```tool_code\nget_weather(\n    city='Oslo',\n)\n```", weather()),
+    Case(
+        "gemma-3",
+        "triple quotes",
+        '```tool_code\nget_weather(city="""O"s\nl\\\\o""", tags=[\'\', "", \'\'\'\'\'\'])\n```',
+        call(0, "get_weather", '{"city": "O\\"s\\nl\\\\o", "tags": ["", "", ""]}'),
     ),
     Case("gemma-3", "calls", "```tool_code\nnow()\nnow()\n```", [*call(0, "now", "{}"), *call(1, "now", "{}")]),
     words("gemma-3", "other code", "```tool_code\nprint(1)\n```"),
