@@ -1,10 +1,12 @@
 """Nous Research's Hermes 2 Pro. Qwen 2.5, Qwen 3 and the gateway's embedded model use the same format.
 
-A call is `<tool_call>`, a JSON object of `name` and `arguments`, `</tool_call>`. Output of unknown models is parsed
-the same way.
+A call is `<tool_call>`, a JSON object of `name` and `arguments`, `</tool_call>`. Small models also write several such
+objects between the tags, or a list of them, and a brace too many or too few. Output of unknown models is parsed the
+same way.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -14,13 +16,14 @@ from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.json_calls import json_call, read_object
 from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.parser import Reader, Tags
+from gateway.chat.formats.parser import Reader, Tags, read_calls
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Reading, Source
 from gateway.chat.tools import Tool
 
 OPENING, _CLOSING = "<tool_call>", "</tool_call>"
 _NEWLINE = "\n"
+_BRACES = re.compile(r"[\s}]*")
 
 
 class Hermes(TaggedFormat):
@@ -30,7 +33,7 @@ class Hermes(TaggedFormat):
 
     @override
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
-        return {OPENING: partial(_read_call, tools=tools)}
+        return {OPENING: partial(_read_calls, tools=tools)}
 
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
@@ -61,11 +64,20 @@ class Plain(Hermes):
         )
 
 
-def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
+def _read_calls(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
+    one = partial(_read_call, tools=tools)
     yield from source.skip_whitespace()
-    yield from read_object(source, out, tools)
+    if not (yield from source.follows("[")):
+        yield from read_calls(one, source, out, closing=_CLOSING)
+        return
+    yield from read_calls(one, source, out, closing="]")
     yield from source.skip_whitespace()
     yield from source.closing(_CLOSING)
+
+
+def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
+    yield from read_object(source, out, tools, end=_CLOSING)
+    yield from source.word(_BRACES)
 
 
 def _call(rules: Rules, tool: Tool) -> str:

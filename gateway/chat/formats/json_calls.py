@@ -7,19 +7,26 @@ from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
-from gateway.chat.formats.values import read_string, read_value
+from gateway.chat.formats.values import as_json, read_string, read_value
 from gateway.chat.tools import Tool
 
 _NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
 _OTHER = ("id", "type", "tool_call_id")
+_NOTHING = "{}"
 
 
-def read_object(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
+def read_object(source: Source, out: Output, tools: Mapping[str, Signature], *, end: str = "") -> Reading[None]:
     """Read a call.
 
     The arguments are streamed if the name precedes them; else they are emitted at the end of the object. Missing
-    arguments are an empty object.
+    arguments are an empty object. Some models write all of them as one string in JSON, or as null.
+
+    Args:
+        source: the text.
+        out: the collected output.
+        tools: the tools that may be called.
+        end: text behind the object that also ends one whose last brace the model forgot. It is not read.
 
     Raises:
         Malformed: if the text is not a call of one of `tools`.
@@ -35,9 +42,12 @@ def read_object(source: Source, out: Output, tools: Mapping[str, Signature]) -> 
         yield from source.skip_whitespace()
         yield from call.read_member(key)
         yield from source.skip_whitespace()
-        separator = yield from source.expect(",", "}")
-        yield from source.skip_whitespace()
+        separator = yield from source.expect(",", "}", *((end,) if end else ()))
+        if separator == ",":
+            yield from source.skip_whitespace()
     call.finish()
+    if separator == end:
+        source.put_back(len(end))
 
 
 def json_call(rules: Rules, tool: Tool) -> str:
@@ -66,7 +76,7 @@ class _JsonCall:
     def finish(self) -> None:
         if not self._began:
             self._begin()
-            self._out.arguments("".join(self._early) or "{}")
+            self._out.arguments("".join(self._early) or _NOTHING)
         self._source.commit()
 
     def _read_name(self) -> Reading[None]:
@@ -77,13 +87,24 @@ class _JsonCall:
 
     def _read_arguments(self) -> Reading[None]:
         if (yield from self._source.peek()) != "{":
-            raise Malformed
+            self._early.append((yield from self._read_other()))
+            return
         if self._name is None:
             yield from read_value(self._source, self._early.append)
             return
         self._begin()
         yield from read_value(self._source, self._out.arguments)
         self._source.hold()
+
+    def _read_other(self) -> Reading[str]:
+        """Return arguments that are null, or an object in a string."""
+        if (yield from self._source.follows("null")):
+            return _NOTHING
+        text = yield from read_string(self._source)
+        value = as_json(text) if text.strip() else _NOTHING
+        if value is None or not value.startswith("{"):
+            raise Malformed
+        return value
 
     def _begin(self) -> None:
         if self._name is None:

@@ -203,6 +203,8 @@ def read_calls(one: Reader, source: Source, out: Output, *, closing: str = "") -
         separator = yield from source.word(_SEPARATOR)
         if closing and (yield from source.follows(closing)):
             break
+        if source.ends_in(closing):
+            source.rest()
         if not source.finished():
             yield from attempt(one, source, out, separator)
     source.commit()

@@ -28,6 +28,7 @@ TEMPLATES = {
 
 
 _HERMES_CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
+_OBJECT = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
 _CODER_CALL = "<tool_call>\n<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\n</function>\n</tool_call>"
 _GLM_CALL = "<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n</tool_call>"
 _TYPED_CALL = '<|tool▁call▁begin|>function<|tool▁sep|>get_weather\n```json\n{"city": "Oslo"}\n```<|tool▁call▁end|>'
@@ -36,6 +37,52 @@ CASES = [
     *HARMONY_CASES,
     words("hermes", "an answer", " It rains.\n\nBye.\n"),
     Case("hermes", "a call", _HERMES_CALL, weather()),
+    Case(
+        "hermes",
+        "calls between the same tags",
+        f"<tool_call>\n{_OBJECT}\n{_OBJECT}\n</tool_call>Bye.",
+        [*weather(0), *weather(1), ContentDelta("Bye.")],
+    ),
+    Case(
+        "hermes",
+        "a list of calls",
+        f"<tool_call>\n[{_OBJECT}, {_OBJECT}]\n</tool_call>Bye.",
+        [*weather(0), *weather(1), ContentDelta("Bye.")],
+    ),
+    Case(
+        "hermes",
+        "a brace too few",
+        f"<tool_call>\n{_OBJECT[:-1]}\n</tool_call>\n{_HERMES_CALL}",
+        [*weather(0), *weather(1)],
+    ),
+    Case("hermes", "a brace too few, without arguments", '<tool_call>{"name": "now"</tool_call>', call(0, "now", "{}")),
+    Case(
+        "hermes",
+        "a brace too many",
+        f"<tool_call>\n{_OBJECT}}}\n</tool_call>\n{_HERMES_CALL}",
+        [*weather(0), *weather(1)],
+    ),
+    Case(
+        "hermes",
+        "a second call of another tool",
+        f'<tool_call>\n{_OBJECT}\n{{"name": "rm"}}\n</tool_call>',
+        [*weather(0), ContentDelta('{"name": "rm"}\n</tool_call>')],
+    ),
+    Case(
+        "hermes",
+        "arguments in a string",
+        '<tool_call>{"name": "get_weather", "arguments": "{\\"city\\": \\"Oslo\\"}"}</tool_call>',
+        weather(),
+    ),
+    *(
+        Case(
+            "hermes",
+            f"arguments that are {text}",
+            f'<tool_call>{{"name": "now", "arguments": {text}}}</tool_call>',
+            call(0, "now", "{}"),
+        )
+        for text in ("null", '""', '"{}"')
+    ),
     Case(
         "hermes",
         "thoughts, words and calls",
@@ -91,6 +138,8 @@ CASES = [
             '{"name": "now", "arguments": "x"}',
             '{"name": "now", "x": 1}',
             '{"arguments": [], "name": "now"}',
+            '{"name": "now", "arguments": "[]"}',
+            '{"name": "now", "arguments": nil}',
             '{"arguments": {}, "parameters": {}, "name": "now"}',
         )
     ),
