@@ -53,10 +53,12 @@ def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> R
     if source.finished():
         raise Truncated
     writer = ArgumentsWriter(source, out, tools[name])
-    while (yield from source.expect(KEY, _CLOSING)) == KEY:
+    while (end := (yield from source.expect(KEY, _CLOSING, _OPENING))) == KEY:
         yield from _read_argument(source, out, tools[name], writer)
         yield from source.skip_whitespace()
     writer.end()
+    if end == _OPENING:  # the model forgot to close this call
+        source.put_back(len(end))
 
 
 def _read_argument(source: Source, out: Output, tool: Signature, writer: ArgumentsWriter) -> Reading[None]:

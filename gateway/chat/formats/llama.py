@@ -2,6 +2,7 @@
 
 A call begins the answer without a marker, or follows `<|python_tag|>` anywhere. It is a JSON object of `name` and
 `parameters`, with semicolons between several; or all calls are one list in Python syntax, which newer models prefer.
+Llama 4 may write them between `<|python_start|>` and `<|python_end|>`.
 """
 
 import json
@@ -21,6 +22,7 @@ from gateway.chat.formats.source import Reading, Source
 from gateway.chat.tools import Tool
 
 TAG = "<|python_tag|>"
+_PYTHON = Tags("<|python_start|>", "<|python_end|>")
 MARKERS = (TAG, "<|start_header_id|>", "<|header_start|>")
 """Markers that appear only in these models' templates."""
 
@@ -39,7 +41,7 @@ class Llama(TaggedFormat):
 
     @override
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
-        return {TAG: partial(_read_tagged, tools=tools)}
+        return {marker: partial(_read_tagged, tools=tools) for marker in (TAG, _PYTHON.opening)}
 
     @override
     def leading(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
@@ -69,6 +71,8 @@ def _read_tagged(source: Source, out: Output, tools: Mapping[str, Signature]) ->
         yield from _read_list(source, out, tools)
     else:
         yield from read_python_call(source, out, tools)
+    yield from source.skip_whitespace()
+    yield from source.closing(_PYTHON.closing)
 
 
 def _read_objects(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:

@@ -174,7 +174,7 @@ class TagCalls(TaggedFormat):
 
 
 def _read_call(source: Source, out: Output, *, markup: Markup, tools: Mapping[str, Signature]) -> Reading[None]:
-    """Read a call after its opening, and the block's closing tag if it follows."""
+    """Read a call after its opening, and the block's closing tag if it follows. Models may forget the call's."""
     name = yield from source.word(_NAME)
     if name not in tools:
         raise Malformed
@@ -183,14 +183,14 @@ def _read_call(source: Source, out: Output, *, markup: Markup, tools: Mapping[st
     yield from source.expect(markup.head_end)
     writer = ArgumentsWriter(source, out, tools[name])
     yield from source.skip_whitespace()
-    argument = markup.argument.opening
-    while (yield from source.expect(argument, markup.call.closing)) == argument:
+    argument, block_end = markup.argument.opening, markup.block.closing if markup.block else markup.call.closing
+    while (end := (yield from source.expect(argument, markup.call.closing, block_end))) == argument:
         yield from _read_argument(source, out, markup, tools[name], writer)
         yield from source.skip_whitespace()
     writer.end()
-    if markup.block:
+    if markup.block and end != block_end:
         yield from source.skip_whitespace()
-        yield from source.closing(markup.block.closing)
+        yield from source.closing(block_end)
 
 
 def _read_argument(

@@ -229,6 +229,12 @@ CASES = [
         "<function=get_weather>\n<parameter=city>\nOslo\n</parameter>\noops</function>",
         [*call(0, "get_weather", '{"city": "Oslo"'), ContentDelta("oops</function>")],
     ),
+    Case(
+        "qwen-coder",
+        "no end of the call",
+        _CODER_CALL.replace("</function>\n", "") + _CODER_CALL,
+        [*weather(0), *weather(1)],
+    ),
     Case("qwen-coder", "cut short", _CODER_CALL.partition("lo\n")[0], call(0, "get_weather", '{"city": "Os')),
     words("qwen-coder", "another tool", "<function=rm>\n</function>"),
     Case(
@@ -238,6 +244,12 @@ CASES = [
         [ReasoningDelta("Hm."), ContentDelta("I look."), *weather()],
     ),
     Case("glm", "calls on one line", _GLM_CALL.replace("\n", "") * 2, [*weather(0), *weather(1)]),
+    Case(
+        "glm",
+        "no end before the next call",
+        _GLM_CALL.partition("</tool_call>")[0] + _GLM_CALL,
+        [*weather(0), *weather(1)],
+    ),
     Case("glm", "no arguments", "<tool_call>now\n</tool_call>", call(0, "now", "{}")),
     Case(
         "glm",
@@ -279,6 +291,18 @@ CASES = [
             *call(0, "get_weather", '{"city": "O\'s\\"lo", "days": -2, "exact": true, "tags": [null, {"a": 1}]}'),
             *call(1, "now", "{}"),
         ],
+    ),
+    Case(
+        "llama-pythonic",
+        "calls between tags",
+        "I look.<|python_start|>[get_weather(city='Oslo'), now()]<|python_end|>",
+        [ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
+    ),
+    Case(
+        "llama-pythonic",
+        "JSON between tags",
+        '<|python_start|>{"name": "now", "parameters": {}}<|python_end|>Bye.',
+        [*call(0, "now", "{}"), ContentDelta("Bye.")],
     ),
     words("llama-pythonic", "another tool", "[rm(path='/')]"),
     Case(
