@@ -49,13 +49,18 @@ _REASONING_TAGS = (
     Tags("<|channel>thought", "<channel|>"),
     Tags("<|START_THINKING|>", "<|END_THINKING|>"),
 )
-_TOOLS = re.compile(r"\btools\b")
+_TOOLS = re.compile(r"""(?<![\w.'"])tools\b(?!['"])""")
+"""The variable with the tools. Phi-4-mini's template has only a field of this name in messages."""
+_WITHOUT_TOOLS = "-without-tools"
+"""Ends the name of a format whose template does not show the tools, so that the system message does."""
 _NO_TOKENS: Mapping[str, int] = {}
 
 _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "harmony": lambda tokens, _tags: Harmony(tokens),
-    "deepseek": partial(DeepSeek, typed=False),
-    "deepseek-typed": partial(DeepSeek, typed=True),
+    "deepseek": partial(DeepSeek, typed=False, shows_tools=True),
+    "deepseek-typed": partial(DeepSeek, typed=True, shows_tools=True),
+    f"deepseek{_WITHOUT_TOOLS}": partial(DeepSeek, typed=False, shows_tools=False),
+    f"deepseek-typed{_WITHOUT_TOOLS}": partial(DeepSeek, typed=True, shows_tools=False),
     "mistral": partial(Mistral, listed=False),
     "mistral-listed": partial(Mistral, listed=True),
     "function-gemma": partial(Gemma, markers=FUNCTION_GEMMA),
@@ -85,7 +90,7 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "llama": partial(Llama, pythonic=False),
     "llama-pythonic": partial(Llama, pythonic=True),
     "plain": partial(Plain, shows_tools=True),
-    "plain-without-tools": partial(Plain, shows_tools=False),
+    f"plain{_WITHOUT_TOOLS}": partial(Plain, shows_tools=False),
 }
 
 
@@ -103,7 +108,7 @@ def recognize(template: str) -> FormatKey:
     """Return the format of a model by the markers in its chat template's source, the most specific marker first."""
     names = (
         (harmony.CHANNEL, "harmony"),
-        (deepseek.TAG, "deepseek-typed" if deepseek.BLOCK in template else "deepseek"),
+        (deepseek.TAG, f"deepseek{'-typed' if deepseek.BLOCK in template else ''}{_shown(template)}"),
         (mistral.TAG, "mistral" if mistral.ARGUMENTS in template else "mistral-listed"),
         (FUNCTION_GEMMA.call.opening, "function-gemma"),
         (GEMMA_4.call.opening, "gemma-4"),
@@ -134,13 +139,18 @@ def recognize(template: str) -> FormatKey:
 
 def _without_markers(template: str) -> str:
     """Return the format of a model without markers for calls, by the markers of its turns and its mentions of tools."""
-    shows_tools = _TOOLS.search(template) is not None
+    shows_tools = not _shown(template)
     pythonic = llama.PYTHONIC in template
     if shows_tools and (pythonic or any(marker in template for marker in llama.MARKERS)):
         return "llama-pythonic" if pythonic else "llama"
     if TURN in template and not shows_tools:
         return "gemma-3"
-    return "plain" if shows_tools else "plain-without-tools"
+    return f"plain{_shown(template)}"
+
+
+def _shown(template: str) -> str:
+    """Return the end of a format's name by whether the template shows the tools."""
+    return "" if _TOOLS.search(template) else _WITHOUT_TOOLS
 
 
 def create(key: FormatKey, special_tokens: Mapping[str, int] = _NO_TOKENS) -> Format:

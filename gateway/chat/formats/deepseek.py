@@ -4,6 +4,7 @@ Two markers enclose all calls, and two more enclose each call. A call is a type,
 then the arguments in a block of JSON. Since V3.1 it is the name, a separator, the arguments.
 """
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -32,10 +33,37 @@ class DeepSeek(TaggedFormat):
 
     opening = TAG
 
-    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, typed: bool) -> None:
-        """Create the format. `typed` if the template writes a call's type before its name."""
+    def __init__(
+        self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, typed: bool, shows_tools: bool
+    ) -> None:
+        """Create the format.
+
+        Args:
+            special_tokens: as in `Format`.
+            reasoning_tags: as in `Format`.
+            typed: True if the template writes a call's type before its name.
+            shows_tools: True if the template shows the tools. DeepSeek's own templates of R1, V3 and V3.1 do not.
+        """
         super().__init__(special_tokens, reasoning_tags)
         self._typed = typed
+        self._shows_tools = shows_tools
+
+    @override
+    def instructions(self, tools: Sequence[Tool]) -> str | None:
+        """As `Format`, in the words of DeepSeek's guide to V3.1."""
+        if self._shows_tools or not tools:
+            return None
+        listed = "\n\n".join(map(_described, tools))
+        call = "".join(self._around("tool_call_name", "tool_call_arguments"))
+        form = f"{TAG}{call}{{additional_tool_calls}}{_END}"
+        return (
+            f"## Tools\nYou have access to the following tools:\n\n{listed}\n\n"
+            f"IMPORTANT: ALWAYS adhere to this exact format for tool use:\n{form}\n\n"
+            "Where:\n"
+            "- `tool_call_name` must be an exact match to one of the available tools\n"
+            "- `tool_call_arguments` must be valid JSON that strictly follows the tool's Parameters Schema\n"
+            "- For multiple tool calls, chain them directly without separators or spaces"
+        )
 
     @override
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
@@ -48,9 +76,19 @@ class DeepSeek(TaggedFormat):
         return f"{rules.several(written, f'{rules.text(_NEWLINE)}?', parallel=parallel)} {rules.text(_END)}"
 
     def _call(self, rules: Rules, tool: Tool) -> str:
-        head = (_TYPE, _SEPARATOR, f"{tool.name}\n{BLOCK}\n") if self._typed else (tool.name, _SEPARATOR)
-        tail = f"\n{_BLOCK_END}" if self._typed else ""
-        return f"{rules.text(_CALL, *head)} {arguments(tool)} {rules.text(tail, _CALL_END)}"
+        *head, _, tail, end = self._around(tool.name, "")
+        return f"{rules.text(*head)} {arguments(tool)} {rules.text(tail, end)}"
+
+    def _around(self, name: str, given: str) -> tuple[str, ...]:
+        """Return the parts of a call of a tool with arguments, of which the last three are these and their end."""
+        head = (_TYPE, _SEPARATOR, f"{name}\n{BLOCK}\n") if self._typed else (name, _SEPARATOR)
+        return (_CALL, *head, given, f"\n{_BLOCK_END}" if self._typed else "", _CALL_END)
+
+
+def _described(tool: Tool) -> str:
+    described = tool.described()
+    parameters = json.dumps(described["parameters"], ensure_ascii=False)
+    return f"### {tool.name}\nDescription: {described.get('description', '')}\n\nParameters: {parameters}"
 
 
 def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:

@@ -5,6 +5,7 @@ import pytest
 from engine.embedded.training.template import TEMPLATE
 from gateway.chat.formats import recognize
 from gateway.chat.tools import Tool
+from tests.gateway.chat.formats.case import wide
 from tests.gateway.chat.formats.cases import TEMPLATES
 from tests.gateway.chat.formats.parsing import choose
 
@@ -26,6 +27,7 @@ def test_the_embedded_model_calls_as_hermes_does_and_does_not_think() -> None:
         ("<|start_header_id|>{{ message.content }}", "plain-without-tools"),
         ("{{ tools }}<start_of_turn>", "plain"),
         ("{{ tools }}[func_name1(param1=value1)]", "llama-pythonic"),
+        ("{% if 'tools' in message %}{{ message['tools'] }}{% endif %}{{ message.tools }}", "plain-without-tools"),
     ],
 )
 def test_without_markers_of_calls_the_format_depends_on_the_mention_of_tools(template: str, name: str) -> None:
@@ -73,6 +75,27 @@ def test_the_message_about_tools_has_them_all_and_the_form_of_a_call() -> None:
         "To call, answer with a block of Python calls with keyword arguments, one on each line:\n"
         "```tool_code\nname(argument=value)\n```"
     )
+
+
+@pytest.mark.parametrize(
+    ("family", "form"),
+    [
+        ("deepseek", "<|tool▁call▁begin|>tool_call_name<|tool▁sep|>tool_call_arguments<|tool▁call▁end|>"),
+        (
+            "deepseek-typed",
+            "<|tool▁call▁begin|>function<|tool▁sep|>tool_call_name\n```json\ntool_call_arguments\n```<|tool▁call▁end|>",
+        ),
+    ],
+)
+def test_the_tools_of_deepseek_are_described_where_its_template_does_not_show_them(family: str, form: str) -> None:
+    template = TEMPLATES[family].replace("{{ tools }}", "")
+    assert recognize(template).name == f"{family}-without-tools"
+    chosen = choose(template)
+    text = chosen.instructions([Tool("add", "Adds.", {"type": "object"}), Tool("now")])
+    assert text is not None
+    assert '### add\nDescription: Adds.\n\nParameters: {"type": "object"}\n\n### now' in text
+    assert wide(f"<|tool▁calls▁begin|>{form}{{additional_tool_calls}}<|tool▁calls▁end|>") in text
+    assert chosen.instructions([]) is None
 
 
 @pytest.mark.parametrize(("template", "shown"), [("", False), ("</think>", True)])
