@@ -30,7 +30,7 @@ from gateway.chat.formats.harmony import Harmony
 from gateway.chat.formats.hermes import Hermes, Plain
 from gateway.chat.formats.kimi import Kimi
 from gateway.chat.formats.kimi_k3 import KimiK3
-from gateway.chat.formats.listed_calls import Apertus, Lfm2, ListedCalls
+from gateway.chat.formats.listed_calls import Apertus, Granite, Lfm2, ListedCalls
 from gateway.chat.formats.llama import Llama
 from gateway.chat.formats.minimax_m3 import MiniMaxM3
 from gateway.chat.formats.mistral import Mistral
@@ -83,7 +83,7 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "gigachat-3": partial(GigaChat, by_role=True),
     "nemotron": partial(ListedCalls, tags=listed_calls.NEMOTRON),
     "apriel": partial(ListedCalls, tags=listed_calls.APRIEL),
-    "granite": partial(ListedCalls, tags=listed_calls.GRANITE),
+    "granite": Granite,
     "apertus": Apertus,
     "lfm2": Lfm2,
     "hermes": Hermes,

@@ -133,7 +133,7 @@ class TaggedFormat(Format):
         """Return the expression for the text after `opening`: one call, or several if `parallel`."""
 
     def leading(self, _tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
-        """Return the readers of calls by opening texts that count only at the start of an answer."""
+        """Return the readers by opening texts that count only at the start of an answer, of calls if it has tools."""
         return {}
 
     @override
@@ -145,7 +145,7 @@ class TaggedFormat(Format):
             read_answer,
             calls=self.readers(known) if tools else {},
             marks=self.marks,
-            leading=self.leading(known) if tools else {},
+            leading=self.leading(known),
             reasoning_tags=self.reasoning_tags,
             calls_end_reasoning=self.calls_end_reasoning,
             thinking=thinking,

@@ -25,6 +25,8 @@ from gateway.chat.tools import Tool
 NEMOTRON = Tags("<TOOLCALL>", "</TOOLCALL>")
 APRIEL = Tags("<tool_calls>", "</tool_calls>")
 GRANITE = Tags("<|tool_call|>", "")
+_GRANITE_TEXT = "<tool_call>"
+_RESPONSE = Tags("<response>", "</response>")
 
 APRIEL_END = f"]{APRIEL.closing}"
 """Text in the templates of Apriel only. MiniMax M1 has the same tags, without a list."""
@@ -54,6 +56,23 @@ class ListedCalls(TaggedFormat):
     def call(self, rules: Rules, tool: Tool) -> str:
         """Return the expression for a call of a tool."""
         return json_call(rules, tool)
+
+
+class Granite(ListedCalls):
+    """Format of Granite 3. With thinking, the answer stands between tags. Calls may have their token as a text."""
+
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
+        super().__init__(special_tokens, reasoning_tags, GRANITE)
+
+    @override
+    def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
+        reader = partial(_read_list, one=self.reader(tools), closing="")
+        return {GRANITE.opening: reader, _GRANITE_TEXT: reader}
+
+    @override
+    def leading(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
+        reader = partial(_read_response, calls=(GRANITE.opening, _GRANITE_TEXT) if tools else ())
+        return {_RESPONSE.opening: reader} if self.reasoning_tags else {}
 
 
 class Lfm2(ListedCalls):
@@ -108,6 +127,13 @@ def _read_member(source: Source, out: Output, tools: Mapping[str, Signature]) ->
     yield from read_arguments(source, out, name)
     yield from source.skip_whitespace()
     yield from source.closing("}")
+
+
+def _read_response(source: Source, out: Output, *, calls: tuple[str, ...]) -> Reading[None]:
+    """Read an answer up to its closing tag, or to a call."""
+    source.commit()
+    if (marker := (yield from source.until((_RESPONSE.closing, *calls), out.content))) in calls:
+        source.put_back(len(marker or ""))
 
 
 def _read_list(source: Source, out: Output, *, one: Reader, closing: str) -> Reading[None]:

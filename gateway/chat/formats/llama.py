@@ -45,7 +45,7 @@ class Llama(TaggedFormat):
 
     @override
     def leading(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
-        return {"{": partial(_read_objects, tools=tools), "[": partial(_read_list, tools=tools)}
+        return {"{": partial(_read_objects, tools=tools), "[": partial(_read_list, tools=tools)} if tools else {}
 
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:

@@ -90,7 +90,7 @@ def read_answer(
         out: the collected output.
         calls: readers of calls by their opening markers.
         marks: marks around content, which are dropped.
-        leading: readers of calls by opening texts that count only at the start, or after reasoning.
+        leading: readers by opening texts that count only at the start, or after reasoning.
         reasoning_tags: the tags around reasoning, which count only before content and calls.
         calls_end_reasoning: True if a call or a mark in reasoning ends it.
         thinking: True if the text begins inside reasoning.

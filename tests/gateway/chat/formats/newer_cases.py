@@ -154,6 +154,30 @@ NEWER_CASES = [
     ),
     Case("granite", "a call", '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]', weather()),
     Case(
+        "granite",
+        "a call behind a text",
+        '<tool_call>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]',
+        weather(),
+    ),
+    Case(
+        "granite",
+        "thoughts, and an answer between tags",
+        "<think>Hm.</think>\n<response>Use <response> here.</response>",
+        [ReasoningDelta("Hm."), ContentDelta("Use <response> here.")],
+    ),
+    Case(
+        "granite",
+        "a call in an answer between tags",
+        '<response>I look.<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]',
+        [ContentDelta("I look."), *weather()],
+    ),
+    Case(
+        "granite",
+        "an answer that names tags",
+        "Use <response>a</response>.",
+        [ContentDelta("Use <response>a</response>.")],
+    ),
+    Case(
         "lfm2",
         "calls",
         'I look.<|tool_call_start|>[get_weather(city="Oslo", days=None, exact=true), now()]<|tool_call_end|>Bye.',
