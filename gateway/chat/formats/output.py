@@ -44,7 +44,8 @@ class Output:
         self._add_text(ReasoningDelta, text)
 
     def reasoning_begins(self, _tag: str, *, after: str = "") -> None:
-        """Note the opening tag of reasoning. `after` parts it from earlier reasoning."""
+        """Note the opening tag of reasoning, which may have no text. `after` parts it from earlier reasoning."""
+        self._begin_text(ReasoningDelta)
         self.reasoning(after)
 
     def reasoning_ends(self, _tag: str) -> None:
@@ -87,9 +88,7 @@ class Output:
     def _add_text(self, kind: type[ContentDelta | ReasoningDelta], text: str) -> None:
         if not text:
             return
-        if kind is not self._text_kind:
-            self._leads = kind is ContentDelta and self._text_kind is None and not self.calls
-            self._text_kind, self._whitespace, self._fresh = kind, "", True
+        self._begin_text(kind)
         text = self._whitespace + text
         if self._fresh and not self._leads:
             text = text.lstrip()
@@ -98,6 +97,12 @@ class Output:
         if trimmed:
             self._fresh = False
             self._add(kind, trimmed)
+
+    def _begin_text(self, kind: type[ContentDelta | ReasoningDelta]) -> None:
+        """Begin content or reasoning, unless it is the current kind of text."""
+        if kind is not self._text_kind:
+            self._leads = kind is ContentDelta and self._text_kind is None and not self.calls
+            self._text_kind, self._whitespace, self._fresh = kind, "", True
 
     def _add(self, kind: type[ContentDelta | ReasoningDelta | CallArguments], text: str) -> None:
         if kind is not self._kind:

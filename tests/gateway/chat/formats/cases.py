@@ -116,6 +116,8 @@ CASES = [
     ),
     Case("hermes", "thoughts without an end", "<think>Hm.\n", [ReasoningDelta("Hm.")]),
     Case("hermes", "no thoughts", "<think>\n\n</think>\n\nYes.", [ContentDelta("Yes.")]),
+    Case("hermes", "no thoughts, nor whitespace", "\n<think></think>\nYes.", [ContentDelta("Yes.")]),
+    Case("hermes", "no thoughts begun by the prompt", "</think>\n\nYes.", [ContentDelta("Yes.")], True),
     words("hermes", "a tag named later", "The <think> tag."),
     Case(
         "hermes",
