@@ -13,7 +13,7 @@ from typing_extensions import override
 from gateway.chat.formats.format import WHITESPACE, TaggedFormat
 from gateway.chat.formats.lark import Rules
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.parameters import ArgumentsWriter, read_text
+from gateway.chat.formats.parameters import ArgumentsWriter, read_argument
 from gateway.chat.formats.parser import Reader
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
@@ -70,8 +70,7 @@ def _read_argument(source: Source, out: Output, tool: Signature, writer: Argumen
     yield from source.expect(_VALUE)
     source.commit()
     name = "".join(parts).strip()
-    writer.key(name)
-    yield from read_text(source, out, tool.types_of(name), (_VALUE_END,))
+    yield from read_argument(source, out, writer, name, tool.types_of(name), (_VALUE_END,))
 
 
 def _call(rules: Rules, tool: Tool) -> str:

@@ -32,7 +32,8 @@ _PARAGRAPH = "\n\n"
 _TO_FUNCTION = " to=functions."
 _HEADER = re.compile(r"[^<\n]*")
 _ADDRESSED = re.compile(r"\bto=")
-_RECIPIENT = re.compile(r"\bto=functions\.([-.\w]+)")
+_RECIPIENT = re.compile(r"\bto=(?:functions\.)?([-.\w]+)")
+"""In long contexts the model forgets the namespace."""
 _CHANNEL_NAME = re.compile(rf"{re.escape(CHANNEL)}\s*(\w+)")
 
 

@@ -30,6 +30,24 @@ class ArgumentsWriter:
         self._out.arguments("}")
 
 
+def read_argument(
+    source: Source, out: Output, writer: ArgumentsWriter, name: str, types: ArgumentTypes, closing: tuple[str, ...]
+) -> Reading[None]:
+    """Read the value of an argument, as `read_text` does, and emit it behind its name.
+
+    Models write an optional argument without a value. If it cannot be a string, it is null, or else left out.
+    """
+    if types and "string" not in types:
+        yield from source.skip_whitespace()
+        if (yield from source.follows(*closing)):
+            if "null" in types:
+                writer.key(name)
+                out.arguments("null")
+            return
+    writer.key(name)
+    yield from read_text(source, out, types, closing)
+
+
 def read_text(source: Source, out: Output, types: ArgumentTypes, closing: tuple[str, ...]) -> Reading[None]:
     """Read an argument up to one of `closing`, and emit it as a JSON value of one of these types.
 

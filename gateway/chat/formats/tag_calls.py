@@ -15,7 +15,7 @@ from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.lark import Rules, either
 from gateway.chat.formats.nested_values import NestedReader
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.parameters import ArgumentsWriter, read_text
+from gateway.chat.formats.parameters import ArgumentsWriter, read_argument
 from gateway.chat.formats.parser import Reader, Tags, read_marked
 from gateway.chat.formats.signature import ArgumentTypes, Shape, Signature
 from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
@@ -203,17 +203,17 @@ def _read_argument(
     yield from source.expect(markup.argument.closing)
     start = yield from source.expect(*[tags.opening for tags in markup.values])
     source.commit()
-    writer.key(name)
     tags = next(tags for tags in markup.values if tags.opening == start)
     closing, types = tags.closing, _declared(tool.types_of(name), tags.types)
     if markup.nested:
+        writer.key(name)
         shape = Shape(tool.parameters, tool.parameters).member(name)
         yield from NestedReader(source, out, markup.argument, tags).read(name, shape)
     elif markup.own_lines:
         yield from source.follows(_NEWLINE)
-        yield from read_text(source, out, types, (_NEWLINE + closing, closing))
+        yield from read_argument(source, out, writer, name, types, (_NEWLINE + closing, closing))
     else:
-        yield from read_text(source, out, types, (closing,))
+        yield from read_argument(source, out, writer, name, types, (closing,))
 
 
 def _declared(types: ArgumentTypes, declared: ArgumentTypes) -> ArgumentTypes:

@@ -237,6 +237,12 @@ CASES = [
         _CODER_CALL.replace("</function>\n", "") + _CODER_CALL,
         [*weather(0), *weather(1)],
     ),
+    Case(
+        "qwen-coder",
+        "arguments without values",
+        "<function=get_weather>\n<parameter=days>\n</parameter>\n<parameter=city>\n</parameter>\n<parameter=tags></parameter>\n</function>",
+        call(0, "get_weather", '{"city": ""}'),
+    ),
     Case("qwen-coder", "cut short", _CODER_CALL.partition("lo\n")[0], call(0, "get_weather", '{"city": "Os')),
     words("qwen-coder", "another tool", "<function=rm>\n</function>"),
     Case(
@@ -251,6 +257,12 @@ CASES = [
         "no end before the next call",
         _GLM_CALL.partition("</tool_call>")[0] + _GLM_CALL,
         [*weather(0), *weather(1)],
+    ),
+    Case(
+        "glm",
+        "an argument without a value",
+        "<tool_call>get_weather<arg_key>days</arg_key><arg_value></arg_value></tool_call>",
+        call(0, "get_weather", "{}"),
     ),
     Case("glm", "no arguments", "<tool_call>now\n</tool_call>", call(0, "now", "{}")),
     Case(

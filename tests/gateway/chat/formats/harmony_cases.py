@@ -33,6 +33,8 @@ HARMONY_CASES = [
         ' to=functions.get_weather<|channel|>commentary json<|message|>{"city": "Oslo"}',
         weather(),
     ),
+    Case("harmony", "no namespace", _CHANNEL_CALL.replace("functions.", ""), weather()),
+    words("harmony", "a tool of OpenAI", "<|channel|>analysis to=browser.search code<|message|>{}<|call|>"),
     words("harmony", "an answer like a role", " to=functions.\nYes."),
     words("harmony", "another tool", "<|channel|>commentary to=functions.rm<|message|>{}<|call|>"),
     words("harmony", "no header", "Yes."),
