@@ -1,7 +1,8 @@
 """Google's Gemma: FunctionGemma and Gemma 4, which have markers for calls, and Gemma 3, which has no such markers.
 
 A call is `call:name{argument:value,…}` between two markers. Strings have markers as quotes, and keys of objects have no
-quotes. For Gemma 3, the system message asks for Python calls in a block named `tool_code`, as Google's guide does.
+quotes. Gemma 4 often forgets the first marker of a string, and writes other quotes and `=`. For Gemma 3, the system
+message asks for Python calls in a block named `tool_code`, as Google's guide does.
 """
 
 import json
@@ -49,7 +50,8 @@ class Gemma(TaggedFormat):
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, markers: Markers) -> None:
         super().__init__(special_tokens, reasoning_tags)
         self._markers = markers
-        self._notation = Notation(quotes=(markers.quote, '"'), bare_keys=True)
+        quotes = (markers.quote, '"', "'")
+        self._notation = Notation(quotes, bare_keys=True, late=(markers.quote, markers.call.closing))
         self.opening = markers.call.opening
 
     @override

@@ -29,7 +29,9 @@ class Notation:
     words: Mapping[str, str] = field(default_factory=lambda: {word: word for word in ("true", "false", "null")})
     """JSON text of each keyword."""
     bare_keys: bool = False
-    """Allow keys without quotes."""
+    """Allow keys without quotes, and `=` behind a key."""
+    late: tuple[str, ...] = ()
+    """Quote whose opening models forget, and the text before which it must come then; empty if there is none."""
 
 
 JSON = Notation()
@@ -106,7 +108,8 @@ def _read_members(source: Source, emit: Emit, notation: Notation, depth: int) ->
     while separator != "}":
         yield from _read_key(source, emit, notation)
         yield from source.skip_whitespace(emit)
-        emit((yield from source.expect(":")))
+        yield from source.expect(":", *(("=",) if notation.bare_keys else ()))
+        emit(":")
         yield from source.skip_whitespace(emit)
         yield from read_value(source, emit, notation, depth + 1)
         yield from source.skip_whitespace(emit)
@@ -203,4 +206,19 @@ def _read_scalar(source: Source, emit: Emit, notation: Notation) -> Reading[None
         emit(word)
     else:
         source.put_back(len(word))
-        raise Truncated if source.ends_in(*notation.quotes) else Malformed
+        if source.ends_in(*notation.quotes):
+            raise Truncated
+        yield from _read_unopened(source, emit, notation)
+
+
+def _read_unopened(source: Source, emit: Emit, notation: Notation) -> Reading[None]:
+    """Read a string that has only its closing quote, if the notation allows that."""
+    parts: list[str] = []
+    source.hold()
+    found = (yield from source.until(notation.late, parts.append)) if notation.late else None
+    if found is None or found != notation.late[0]:
+        cut = source.finished()
+        source.rewind()
+        raise Truncated if notation.late and cut else Malformed
+    source.commit()
+    emit(quoted("".join(parts)))

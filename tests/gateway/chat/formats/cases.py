@@ -396,6 +396,30 @@ CASES = [
             *call(1, "now", "{}"),
         ],
     ),
+    Case(
+        "gemma-4",
+        "strings without their first marker",
+        '<|tool_call>call:get_weather{city:Oslo, "N"<|"|>,tags:[a{1<|"|>],days:5}<tool_call|>',
+        call(0, "get_weather", '{"city":"Oslo, \\"N\\"","tags":["a{1"],"days":5}'),
+    ),
+    Case(
+        "gemma-4",
+        "other quotes, and other signs behind names",
+        """<|tool_call>call:get_weather{city='O"slo',tags=["a",'b'],"days":5}<tool_call|>""",
+        call(0, "get_weather", '{"city":"O\\"slo","tags":["a","b"],"days":5}'),
+    ),
+    Case(
+        "gemma-4",
+        "a string without markers",
+        '<|tool_call>call:get_weather{city:Oslo}<tool_call|>So: <|"|>',
+        [*call(0, "get_weather", '{"city":'), ContentDelta('Oslo}<tool_call|>So: <|"|>')],
+    ),
+    Case(
+        "gemma-4",
+        "cut short in a string without its first marker",
+        "<|tool_call>call:get_weather{city:Os lo",
+        call(0, "get_weather", '{"city":'),
+    ),
     words("gemma-4", "another tool", "<|tool_call>call:rm{}<tool_call|>"),
     Case(
         "function-gemma",
