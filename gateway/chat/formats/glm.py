@@ -33,6 +33,7 @@ class Glm(TaggedFormat):
     """Format of GLM."""
 
     opening = _OPENING
+    calls_end_reasoning = True
 
     @override
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:

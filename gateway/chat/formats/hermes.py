@@ -30,6 +30,7 @@ class Hermes(TaggedFormat):
     """Format of Hermes, with `<think>` for the models that have it."""
 
     opening = OPENING
+    calls_end_reasoning = True  # Qwen 3 sometimes forgets the end of its reasoning
 
     @override
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:

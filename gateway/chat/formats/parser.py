@@ -98,8 +98,9 @@ def read_answer(
     inside = (calls, marks) if calls_end_reasoning else ({}, ())
     reasoner = partial(_read_reasoning, source, out, *inside)
     markers = (*calls, *marks)
-    if reasoning_tags and thinking:
-        yield from reasoner(reasoning_tags)
+    late: tuple[str, ...] = ()  # the end of reasoning that a call has ended before
+    if reasoning_tags and thinking and not (yield from reasoner(reasoning_tags)):
+        late = (reasoning_tags.closing,)
     while True:
         if leading and not out.answered:
             yield from source.skip_whitespace(out.content)
@@ -108,23 +109,26 @@ def read_answer(
                 yield from attempt(leading[first], source, out, first)
                 continue
         opening = reasoning_tags.opening if reasoning_tags and not out.answered else None
-        marker = yield from source.until((*markers, opening) if opening else markers, out.content)
+        marker = yield from source.until((*markers, *late, *((opening,) if opening else ())), out.content)
         if marker is None:
             return
         if marker in marks:
             continue
-        if marker in calls:
+        if marker in late:
+            out.reasoning_ends(marker)
+            late = ()
+        elif marker in calls:
             yield from attempt(calls[marker], source, out, marker)
         elif reasoning_tags and not out.answered:
-            yield from reasoner(reasoning_tags)
+            late = () if (yield from reasoner(reasoning_tags)) else (reasoning_tags.closing,)
         else:
             out.content(marker)
 
 
 def _read_reasoning(
     source: Source, out: Output, calls: Mapping[str, Reader], marks: tuple[str, ...], tags: Tags
-) -> Reading[None]:
-    """Read reasoning after its opening. One of `calls` or of `marks` ends it, too."""
+) -> Reading[bool]:
+    """Read reasoning after its opening. One of `calls` or of `marks` ends it, too. Return True if its end was read."""
     began = out.calls
     out.reasoning_begins(tags.opening)
     while out.calls == began:
@@ -132,8 +136,9 @@ def _read_reasoning(
         if marker == tags.closing:
             out.reasoning_ends(marker)
         if marker is None or marker not in calls:
-            return
+            return marker == tags.closing
         yield from attempt(calls[marker], source, out, marker, otherwise=out.reasoning)
+    return False
 
 
 def attempt(

@@ -72,6 +72,7 @@ QWEN_CODER = Markup(
     argument=_PARAMETER,
     values=(ValueTags("", "</parameter>"),),
     own_lines=True,
+    calls_end_reasoning=True,
 )
 """Tags of Qwen3-Coder, Qwen 3.5, Nemotron 3 and Step 3.5."""
 

@@ -100,7 +100,20 @@ CASES = [
         "hermes",
         "a call in thoughts",
         f"<think>Perhaps {_HERMES_CALL}?</think>Yes.",
-        [ReasoningDelta(f"Perhaps {_HERMES_CALL}?"), ContentDelta("Yes.")],
+        [ReasoningDelta("Perhaps"), *weather(), ContentDelta("?Yes.")],
+    ),
+    Case(
+        "hermes",
+        "no call in thoughts",
+        '<think>A <tool_call> of {"name": <tool_call>{"name": "rm"}</tool_call></think>Yes.',
+        [ReasoningDelta('A <tool_call> of {"name": <tool_call>{"name": "rm"}</tool_call>'), ContentDelta("Yes.")],
+    ),
+    Case("qwen-coder", "a call in thoughts", f"Hm.\n{_CODER_CALL}", [ReasoningDelta("Hm."), *weather()], True),
+    Case(
+        "glm",
+        "a call in thoughts, and their end behind it",
+        f"<think>Hm.{_GLM_CALL}</think>{_GLM_CALL}</think>",
+        [ReasoningDelta("Hm."), *weather(0), *weather(1), ContentDelta("</think>")],
     ),
     Case(
         "hermes",
