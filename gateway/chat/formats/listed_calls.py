@@ -15,7 +15,7 @@ from gateway.chat.formats.json_calls import json_call, read_object
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
-from gateway.chat.formats.python_calls import python_call, read_python_call
+from gateway.chat.formats.python_calls import python_call, read_listed_call
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.text_calls import IN_LFM2
@@ -85,7 +85,7 @@ class Lfm2(ListedCalls):
 
     @override
     def reader(self, tools: Mapping[str, Signature]) -> Reader:
-        return partial(read_python_call, tools=tools)
+        return partial(read_listed_call, tools=tools)
 
     @override
     def call(self, rules: Rules, tool: Tool) -> str:

@@ -16,7 +16,7 @@ from gateway.chat.formats.json_calls import read_object
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parser import Reader, Tags, read_calls
-from gateway.chat.formats.python_calls import python_call, read_python_call
+from gateway.chat.formats.python_calls import python_call, read_listed_call, read_python_call
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Reading, Source
 from gateway.chat.tools import Tool
@@ -81,7 +81,7 @@ def _read_objects(source: Source, out: Output, tools: Mapping[str, Signature]) -
 
 
 def _read_list(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
-    yield from read_calls(partial(read_python_call, tools=tools), source, out, closing="]")
+    yield from read_calls(partial(read_listed_call, tools=tools), source, out, closing="]")
 
 
 def _json_call(rules: Rules, tool: Tool) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gateway.chat.formats.json_calls import read_object
 from gateway.chat.formats.lark import Rules, json_text, json_value
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter
@@ -39,6 +40,16 @@ def read_python_call(source: Source, out: Output, tools: Mapping[str, Signature]
             yield from source.skip_whitespace()
             separator = (yield from source.follows(")")) or separator
     writer.end()
+
+
+def read_listed_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
+    """Read a call in a list: in Python syntax, or as a JSON object, which models also write.
+
+    Raises:
+        Malformed: if the text is not a call of one of `tools`.
+    """
+    reader = read_object if (yield from source.peek()) == "{" else read_python_call
+    yield from reader(source, out, tools)
 
 
 def python_call(rules: Rules, tool: Tool) -> str:

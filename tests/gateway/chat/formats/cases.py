@@ -303,6 +303,13 @@ CASES = [
     words("llama", "code", "<|python_tag|>print(1)"),
     words("llama", "an answer in JSON", '{"name": "Ann", "age": 3}'),
     words("llama", "a list", "[1, 2]"),
+    words("llama", "a list of objects", '[{"name": "Ann"}]'),
+    Case(
+        "llama",
+        "calls in a list",
+        '[{"name": "get_weather", "parameters": {"city": "Oslo"}}, {"name": "now", "parameters": {}}]',
+        [*weather(), *call(1, "now", "{}")],
+    ),
     words("llama", "JSON behind words", 'So: {"name": "now"}'),
     Case(
         "llama",

@@ -189,6 +189,12 @@ NEWER_CASES = [
         ],
     ),
     Case(
+        "lfm2",
+        "a call in JSON",
+        '<|tool_call_start|>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]<|tool_call_end|>',
+        weather(),
+    ),
+    Case(
         "apertus",
         "thoughts and calls",
         '<|inner_prefix|>Hm.<|tools_prefix|><|inner_suffix|><|tools_prefix|>[{"get_weather": {"city": "Oslo"}}, '
