@@ -70,6 +70,12 @@ class Granite(ListedCalls):
         return {GRANITE.opening: reader, _GRANITE_TEXT: reader}
 
     @override
+    def called(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """As `TaggedFormat`, also for calls behind the text."""
+        calls = self.calls(rules, tools, parallel=parallel)
+        return f"({super().called(rules, tools, parallel=parallel)} | {rules.until(_GRANITE_TEXT)} {calls})"
+
+    @override
     def leading(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
         reader = partial(_read_response, calls=(GRANITE.opening, _GRANITE_TEXT) if tools else ())
         return {_RESPONSE.opening: reader} if self.reasoning_tags else {}

@@ -58,8 +58,9 @@ class Llama(TaggedFormat):
     def free(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
         """Return the expression for calls, or for an answer that does not begin like one."""
         calls = self.forced(rules, tools, parallel=parallel)
-        text = rules.rule(rf"/[^\s\{self.opening}](?s:.*)/")
-        return f"({text} | {calls} | {rules.text(TAG)} {calls})?"
+        text = rules.rule(r"/[^\s\{\[](?s:.*)/")
+        tagged = f"{rules.text(_PYTHON.opening)} {calls} ({rules.text(_PYTHON.closing)})?"
+        return f"({text} | {calls} | {rules.text(TAG)} {calls} | {tagged})?"
 
 
 def _read_tagged(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:

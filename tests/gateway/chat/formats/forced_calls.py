@@ -111,7 +111,18 @@ CALLS = {
 """A call, a text in it, and a variant that the grammar must refuse."""
 _MARKERS = [
     *("<tool_call>", "</tool_call>", "<think>", "</think>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"),
-    *("[TOOL_CALLS]", "[ARGS]", "[THINK]", "[/THINK]", "<|python_tag|>", "<|tool_call>", "<tool_call|>", '<|"|>'),
+    *(
+        "[TOOL_CALLS]",
+        "[ARGS]",
+        "[THINK]",
+        "[/THINK]",
+        "<|python_tag|>",
+        "<|python_start|>",
+        "<|python_end|>",
+        "<|tool_call>",
+        "<tool_call|>",
+        '<|"|>',
+    ),
     *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
     *("<|open|>", "<|close|>", "<|sep|>", _M3, "<mm:think>", "</mm:think>"),

@@ -105,3 +105,22 @@ def test_functionary_answers_and_calls_with_their_recipients(vocabulary: Vocabul
     assert not vocabulary.allows(answer, "all\nfortytwo")
     gbnf = Grammar(GrammarKind.GBNF, 'root ::= "a"')
     assert chosen.answer_grammar(gbnf, thinking=False) is gbnf
+
+
+@pytest.mark.parametrize(
+    ("family", "text"),
+    [
+        ("llama", "[get_weather(city={})]"),
+        ("llama", '[{{"name": "get_weather", "parameters": {{"city": {}}}}}]'),
+        ("llama-pythonic", '{{"name": "get_weather", "parameters": {{"city": {}}}}}'),
+        ("llama-pythonic", "<|python_start|>[get_weather(city={})]<|python_end|>"),
+        ("granite", '<tool_call>[{{"name": "get_weather", "arguments": {{"city": {}}}}}]'),
+    ],
+)
+def test_a_strict_tool_is_not_called_in_another_form_with_other_types(family: str, text: str) -> None:
+    for name, vocabulary in VOCABULARIES.items():
+        if "<|" in text and name == "text":  # where these are no tokens, they are no marks of the model
+            continue
+        grammar = grammar_of(choose(TEMPLATES[family], vocabulary.special_tokens), STRICT, "auto", parallel=True)
+        assert not vocabulary.allows(grammar, text.format("5"))
+    assert parse(choose(TEMPLATES[family]), [text.format("5")], tools=STRICT)[0] == CallBegan(0, "get_weather")
