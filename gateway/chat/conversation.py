@@ -153,9 +153,10 @@ class _TemplateFormat:
         """
         text, tools = self.text(conversation, names), conversation.tools
         thinking = bool(self._reasoning_to_continue(conversation)) or self._format.opens_thinking(text_of(text))
+        grammar = self._grammar(conversation, thinking=thinking)
         return ChatPrompt(
             text,
-            self._grammar(conversation, thinking=thinking),
+            grammar,
             self._format.show_special,
             ParserKey(
                 format=self._key,
@@ -164,6 +165,7 @@ class _TemplateFormat:
                 one_call=not conversation.parallel_tool_calls,
                 custom=tuple(tool.name for tool in tools if tool.custom),
                 inline=conversation.reasoning_inline,
+                constrained=grammar is not None,
             ),
             self._defaults.reasoning.reasoning(
                 self._format,

@@ -27,10 +27,14 @@ class ParserKey:
     """Names of the custom tools among them."""
     inline: bool = False
     """True if reasoning is content, with its tags."""
+    constrained: bool = False
+    """True if a grammar forces the end of reasoning. A call in it is a draft then: the grammar does not hold it."""
 
     def parser(self) -> FormatParser:
         """Return a parser for the text of one choice."""
-        parser = create(self.format).parser(tools=self.tools, thinking=self.thinking, inline=self.inline)
+        family = create(self.format)
+        family.calls_end_reasoning &= not self.constrained
+        parser = family.parser(tools=self.tools, thinking=self.thinking, inline=self.inline)
         if self.custom:
             parser = CustomInputs(parser, self.custom)
         return _OneCall(parser) if self.one_call else parser

@@ -29,6 +29,8 @@ class Format(ABC):
     """Text with which the family begins a further message of one answer; empty if there is none."""
     nested_values = False
     """True if the parser needs the schemas of nested values."""
+    calls_end_reasoning = False
+    """True if models call tools or answer without the end of their reasoning."""
     inner_tokens: tuple[str, ...] = ()
     """Tokens that are parts of the markers, and special in some vocabularies."""
 
@@ -117,8 +119,6 @@ class TaggedFormat(Format):
 
     opening: str
     """Marker that begins forced calls."""
-    calls_end_reasoning = False
-    """True if models call tools or answer without the end of their reasoning."""
     marks: tuple[str, ...] = ()
     """Marks around content, which parsers drop."""
     answer_mark = ""

@@ -51,3 +51,15 @@ def test_a_parser_is_made_for_custom_tools_and_for_reasoning_in_the_content(inli
     custom = '<tool_call>{"name": "now", "arguments": {"input": "a\\nb"}}</tool_call>'
     deltas = joined([*parser.feed(f"Hm.</think>I look. {_CALL}{custom}"), *parser.finish()])
     assert deltas == [*begin, *weather(), CallBegan(1, "now", custom=True), CallArguments(1, "a\nb")]
+
+
+@pytest.mark.parametrize("constrained", [False, True])
+def test_a_call_ends_reasoning_unless_a_grammar_forces_its_end(constrained: bool) -> None:
+    key = ParserKey(
+        format=recognize(TEMPLATES["hermes"]), tools=SIGNATURES, thinking=True, one_call=True, constrained=constrained
+    )
+    parser = key.parser()
+    draft = _CALL.replace("Oslo", "Rome")
+    deltas = joined([*parser.feed(f"Hm.{draft}</think>{_CALL}"), *parser.finish()])
+    thought = ReasoningDelta(f"Hm.{draft}" if constrained else "Hm.")
+    assert deltas == [thought, *weather(city="Oslo" if constrained else "Rome")]
