@@ -123,6 +123,8 @@ class Reasoning(_Part, frozen=True, kw_only=True):
     """Text that may also come before `opening`, if the family begins a further message with it."""
     closing: str
     """Text after the reasoning. Both may be names of control tokens."""
+    call: str = ""
+    """Text that also ends the reasoning, because it begins a call; empty if calls do not end it."""
     opened: bool
     """True if the prompt ends inside the reasoning, so that the text begins in it."""
     controlled: bool = False

@@ -154,6 +154,7 @@ class _TemplateFormat:
         text, tools = self.text(conversation, names), conversation.tools
         thinking = bool(self._reasoning_to_continue(conversation)) or self._format.opens_thinking(text_of(text))
         grammar = self._grammar(conversation, thinking=thinking)
+        drafts = grammar is not None or not self._format.calls_end_reasoning
         return ChatPrompt(
             text,
             grammar,
@@ -165,7 +166,7 @@ class _TemplateFormat:
                 one_call=not conversation.parallel_tool_calls,
                 custom=tuple(tool.name for tool in tools if tool.custom),
                 inline=conversation.reasoning_inline,
-                constrained=grammar is not None,
+                drafts=drafts,
             ),
             self._defaults.reasoning.reasoning(
                 self._format,
@@ -173,6 +174,7 @@ class _TemplateFormat:
                 conversation.reasoning_message,
                 opened=thinking,
                 controlled=conversation.reasoning_control,
+                called=bool(tools) and not drafts,
             ),
         )
 

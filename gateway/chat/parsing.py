@@ -27,13 +27,13 @@ class ParserKey:
     """Names of the custom tools among them."""
     inline: bool = False
     """True if reasoning is content, with its tags."""
-    constrained: bool = False
-    """True if a grammar forces the end of reasoning. A call in it is a draft then: the grammar does not hold it."""
+    drafts: bool = False
+    """True if a call in reasoning is only a draft. It is one where a grammar forces the end of reasoning."""
 
     def parser(self) -> FormatParser:
         """Return a parser for the text of one choice."""
         family = create(self.format)
-        family.calls_end_reasoning &= not self.constrained
+        family.calls_end_reasoning &= not self.drafts
         parser = family.parser(tools=self.tools, thinking=self.thinking, inline=self.inline)
         if self.custom:
             parser = CustomInputs(parser, self.custom)

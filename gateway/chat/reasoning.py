@@ -18,7 +18,7 @@ class ReasoningDefaults:
     """The default of `Conversation.reasoning_message`."""
 
     def reasoning(
-        self, family: Format, budget: int | None, message: str | None, *, opened: bool, controlled: bool
+        self, family: Format, budget: int | None, message: str | None, *, opened: bool, controlled: bool, called: bool
     ) -> Reasoning | None:
         """Return the place and the end of the reasoning in an answer; None if the family does not reason.
 
@@ -28,6 +28,7 @@ class ReasoningDefaults:
             message: text at the limit; None takes this one.
             opened: True if the prompt ends inside reasoning.
             controlled: True if the client may end the reasoning.
+            called: True if a call in the reasoning ends it.
         """
         tags = family.reasoning_tags
         if tags is None:
@@ -39,6 +40,7 @@ class ReasoningDefaults:
             opening=tags.opening,
             between=family.between_messages,
             closing=tags.closing,
+            call=family.opening if called else "",
             opened=opened,
             controlled=controlled,
         )

@@ -22,9 +22,10 @@ class ReasoningSpan:
         self.tokens = 0
         """Number of tokens of reasoning, without those of the tags."""
         self._openings = {reasoning.opening.encode(), (reasoning.between + reasoning.opening).encode()}
-        self._closing = reasoning.closing.encode()
+        self._ends = [end.encode() for end in (reasoning.closing, reasoning.call) if end]
+        self._longest = max(map(len, self._ends))
         self._text = b""
-        self._lengths = deque[int](maxlen=len(self._closing))  # in bytes, of the last tokens of reasoning
+        self._lengths = deque[int](maxlen=self._longest)  # in bytes, of the last tokens of reasoning
 
     def accept(self, piece: bytes) -> None:
         """Add the bytes of a token, with the names of control tokens."""
@@ -38,13 +39,12 @@ class ReasoningSpan:
     def _inside(self, piece: bytes) -> None:
         self.tokens += 1
         self._lengths.append(len(piece))
-        self._text = self._text[-len(self._closing) :] + piece
-        at = self._text.find(self._closing)
-        if at >= 0:
-            self._close(len(self._text) - at)
+        self._text = self._text[-self._longest :] + piece
+        if found := [at for end in self._ends if (at := self._text.find(end)) >= 0]:
+            self._close(len(self._text) - min(found))
 
     def _close(self, behind: int) -> None:
-        """End the reasoning, whose closing tag began so many bytes ago. Tokens that began in it do not count."""
+        """End the reasoning, behind which text began so many bytes ago. Tokens that began in that do not count."""
         while self._lengths and behind >= self._lengths[-1]:
             behind -= self._lengths.pop()
             self.tokens -= 1

@@ -29,6 +29,8 @@ class Format(ABC):
     """Text with which the family begins a further message of one answer; empty if there is none."""
     nested_values = False
     """True if the parser needs the schemas of nested values."""
+    opening: str = ""
+    """Marker that begins forced calls; empty if there is none."""
     calls_end_reasoning = False
     """True if models call tools or answer without the end of their reasoning."""
     inner_tokens: tuple[str, ...] = ()
@@ -117,8 +119,6 @@ class Format(ABC):
 class TaggedFormat(Format):
     """Base class of formats with a marker before calls and a pair of tags around reasoning."""
 
-    opening: str
-    """Marker that begins forced calls."""
     marks: tuple[str, ...] = ()
     """Marks around content, which parsers drop."""
     answer_mark = ""

@@ -49,6 +49,13 @@ def test_the_end_of_the_first_reasoning_is_forced(pieces: str, budget: int, open
     assert drawn(pieces.split(), budget=budget, opened=opened) == text.split()
 
 
+def test_no_end_is_forced_into_a_call_that_ended_the_reasoning() -> None:
+    limit = ReasoningBudget(Reasoning(budget=3, opening="<think>", closing="</think>", opened=True, call="<call>"), END)
+    for piece in (b"a", b"<call>", b"b", b"c", b"d"):
+        assert not limit.due
+        accept(limit, piece)
+
+
 def test_whitespace_may_come_before_the_opening() -> None:
     assert drawn(["\n", "<think>", "a", "b"], budget=1) == ["\n", "<think>", "a", "[900]", "[901]", "b"]
 

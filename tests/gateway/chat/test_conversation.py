@@ -113,6 +113,18 @@ def test_a_parser_knows_custom_tools_and_whether_reasoning_is_content() -> None:
     assert (parsing.custom, parsing.inline) == ((), False)
 
 
+@pytest.mark.parametrize(
+    ("fields", "call"),
+    [({}, "<tool_call>"), ({"tool_choice": "required"}, ""), ({"tools": ()}, "")],
+    ids=["free", "forced", "without tools"],
+)
+def test_a_call_ends_reasoning_unless_a_grammar_forces_its_end(fields: dict[str, Any], call: str) -> None:
+    prompt = prompt_of(f"{templates.CHATML}{{# <think></think> #}}", **{"tools": (ADD,), **fields})
+    assert prompt.reasoning is not None
+    assert prompt.reasoning.call == call
+    assert prompt.parsing.drafts == ("tool_choice" in fields)
+
+
 def test_open_answer_controls_the_generation_prompt() -> None:
     ended = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nWell <|im_end|>\n"
     assert prompt_of(templates.CHATML, ASKED, SAID, open_answer=False).text == ended

@@ -53,13 +53,13 @@ def test_a_parser_is_made_for_custom_tools_and_for_reasoning_in_the_content(inli
     assert deltas == [*begin, *weather(), CallBegan(1, "now", custom=True), CallArguments(1, "a\nb")]
 
 
-@pytest.mark.parametrize("constrained", [False, True])
-def test_a_call_ends_reasoning_unless_a_grammar_forces_its_end(constrained: bool) -> None:
+@pytest.mark.parametrize("drafts", [False, True])
+def test_a_call_ends_reasoning_unless_it_is_a_draft(drafts: bool) -> None:
     key = ParserKey(
-        format=recognize(TEMPLATES["hermes"]), tools=SIGNATURES, thinking=True, one_call=True, constrained=constrained
+        format=recognize(TEMPLATES["hermes"]), tools=SIGNATURES, thinking=True, one_call=True, drafts=drafts
     )
     parser = key.parser()
     draft = _CALL.replace("Oslo", "Rome")
     deltas = joined([*parser.feed(f"Hm.{draft}</think>{_CALL}"), *parser.finish()])
-    thought = ReasoningDelta(f"Hm.{draft}" if constrained else "Hm.")
-    assert deltas == [thought, *weather(city="Oslo" if constrained else "Rome")]
+    thought = ReasoningDelta(f"Hm.{draft}" if drafts else "Hm.")
+    assert deltas == [thought, *weather(city="Oslo" if drafts else "Rome")]

@@ -40,6 +40,17 @@ def test_tokens_between_the_tags_count(pieces: str, opened: bool, tokens: int) -
     assert counted(pieces, opened=opened) == tokens
 
 
+@pytest.mark.parametrize(
+    ("pieces", "tokens"),
+    [("a|b|<call>|c|</think>|d", 2), ("a|b<ca|ll>|c", 2), ("a|</think>|<call>|c", 1), ("a|<cal|c|</think>", 3)],
+)
+def test_a_call_may_end_reasoning_without_its_tag(pieces: str, tokens: int) -> None:
+    span = ReasoningSpan(Reasoning(opening="<think>", closing="</think>", opened=True, call="<call>"))
+    for piece in pieces.split("|"):
+        span.accept(piece.encode())
+    assert (span.tokens, span.open) == (tokens, False)
+
+
 def test_a_further_message_of_the_family_may_be_reasoning() -> None:
     assert counted("<think>|a|</think>|<m>|<think>|b|c|</think>|d", between="<m>") == 3
     assert counted("<think>|a|</think>|<m>|d|<think>|b", between="<m>") == 1
