@@ -28,13 +28,26 @@ def _host_memory() -> int:
 
 
 def _gpu_free() -> int:
-    """Return the free bytes of NVIDIA's GPUs; 0 without their tool. The CUDA library would take memory itself."""
+    """Return the free bytes of NVIDIA's GPUs that engines see; 0 without their tool.
+
+    The CUDA library would take memory itself.
+    """
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return 0
-    command = [tool, "--query-gpu=memory.free", "--format=csv,noheader,nounits"]
+    command = [tool, "--query-gpu=index,uuid,memory.free", "--format=csv,noheader,nounits"]
     try:
         run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS)  # noqa: S603
-        return sum(int(line) * 2**20 for line in run.stdout.split())
+        gpus = [line.split(", ") for line in run.stdout.splitlines()]
+        return sum(int(free) * 2**20 for index, uuid, free in gpus if _is_visible(index, uuid))
     except (OSError, subprocess.SubprocessError, ValueError):
         return 0
+
+
+def _is_visible(index: str, uuid: str) -> bool:
+    """Return whether CUDA uses a GPU. If GPUs differ, CUDA may count them in another order than the tool."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is None:
+        return True
+    names = [name.strip() for name in chosen.split(",")]
+    return index in names or any(name.startswith("GPU-") and uuid.startswith(name) for name in names)

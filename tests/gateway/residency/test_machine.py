@@ -10,6 +10,8 @@ from gateway.residency import machine
 from gateway.residency.machine import machine_budget
 from gateway.residency.memory import Memory
 
+TWO_GPUS = "printf '0, GPU-a1, 1000\\n1, GPU-b2, 2000\\n'"
+
 
 def nvidia_smi(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     path = folder / "nvidia-smi"
@@ -36,11 +38,24 @@ def test_the_default_is_four_fifths_of_what_the_host_has(monkeypatch: pytest.Mon
 
 
 def test_the_gpus_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvidia_smi(tmp_path, "printf '1000\\n2000\\n'", monkeypatch)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    nvidia_smi(tmp_path, TWO_GPUS, monkeypatch)
     assert machine_budget(1, None) == Memory(1, int(3000 * 2**20 * 0.9))
 
 
-@pytest.mark.parametrize("script", ["exit 9", "echo '[N/A]'"])
+@pytest.mark.parametrize(
+    ("chosen", "free"),
+    [("0", 1000), ("1", 2000), ("1, 0", 3000), ("GPU-b", 2000), ("", 0), ("-1", 0), ("2", 0), ("MIG-b", 0)],
+)
+def test_only_the_gpus_that_cuda_uses_are_counted(
+    chosen: str, free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", chosen)
+    nvidia_smi(tmp_path, TWO_GPUS, monkeypatch)
+    assert machine_budget(1, None) == Memory(1, int(free * 2**20 * 0.9))
+
+
+@pytest.mark.parametrize("script", ["exit 9", "echo '0, GPU-a1, [N/A]'"])
 def test_a_tool_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     nvidia_smi(tmp_path, script, monkeypatch)
     assert machine_budget(1, None) == Memory(1, 0)
