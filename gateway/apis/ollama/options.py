@@ -16,12 +16,12 @@ _REMOVED = "Has no effect, as in Ollama."
 
 
 class Options(Nested):
-    """Sampling options, with Ollama's defaults."""
+    """Sampling options, with Ollama's defaults. Its `repeat_penalty` was 1.1 before 0.32.10."""
 
     num_predict: int = Field(
         -1, ge=-2, le=MAX_INT, description="Tokens to generate, at most up to the end of the slot. -1, -2: no limit."
     )
-    num_keep: int = Field(0, ge=-1, le=MAX_INT)
+    num_keep: int = Field(4, ge=-1, le=MAX_INT)
     seed: int = Field(-1, ge=-(2**63), le=2**64 - 1)
     temperature: float = Field(0.8, ge=0, le=2)
     top_k: int = Field(40, ge=-1, le=MAX_INT)
@@ -29,7 +29,7 @@ class Options(Nested):
     min_p: float = Field(0.0, ge=0, le=1)
     typical_p: float = Field(1.0, ge=0, le=1)
     repeat_last_n: int = Field(64, ge=-1, le=MAX_INT)
-    repeat_penalty: float = Field(1.1, ge=MIN_REPEAT_PENALTY, le=10)
+    repeat_penalty: float = Field(1.0, ge=MIN_REPEAT_PENALTY, le=10)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     mirostat: int = Field(0, ge=0, le=2)

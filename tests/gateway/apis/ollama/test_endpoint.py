@@ -87,7 +87,8 @@ async def test_defaults_are_those_of_ollama_and_options_replace_them() -> None:
     await post(app, CHAT, {**ASKED, "options": options})
     first, second = (asked.request for asked in engine.generations)
     assert (first.sampling.temperature, first.sampling.top_k, first.sampling.top_p) == (0.8, 40, 0.9)
-    assert (first.sampling.repeat_penalty, first.sampling.seed, first.max_tokens) == (1.1, None, None)
+    assert (first.sampling.repeat_penalty, first.sampling.seed, first.max_tokens) == (1.0, None, None)
+    assert first.keep == 4
     assert (second.sampling.temperature, second.sampling.top_k, second.sampling.seed) == (0.0, 3, 11)
     assert (second.default_max_tokens, second.stop, second.keep) == (7, ("x",), 5)
 
