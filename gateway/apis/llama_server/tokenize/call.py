@@ -36,7 +36,7 @@ def prepare_tokenize(body: TokenizeBody) -> TokenizeCall:
     return TokenizeCall(
         model=body.model,
         text=body.text,
-        add_special=body.add_special or body.add_special_tokens,
+        add_special=body.begins,
         parse_special=body.parse_special,
         with_pieces=body.with_pieces,
     )

@@ -22,7 +22,9 @@ class TokenizeBody(Fields):
     content: str = Field("", max_length=MAX_TEXT)
     prompt: str = Field("", max_length=MAX_TEXT)
     add_special: bool = False
-    add_special_tokens: bool = Field(False, description="The same as `add_special`.")
+    add_special_tokens: bool | None = Field(
+        None, description="The same as `add_special`. `null`: true for a `prompt` without `add_special`, as in vLLM."
+    )
     parse_special: bool = True
     with_pieces: bool = False
 
@@ -35,6 +37,12 @@ class TokenizeBody(Fields):
     def text(self) -> str:
         """The text to tokenize."""
         return self.content or self.prompt
+
+    @property
+    def begins(self) -> bool:
+        """True to add the tokens that begin a text."""
+        like_vllm = "prompt" in self.model_fields_set and "add_special" not in self.model_fields_set
+        return self.add_special or (like_vllm if self.add_special_tokens is None else self.add_special_tokens)
 
 
 class DetokenizeBody(Fields):

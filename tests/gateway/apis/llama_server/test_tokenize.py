@@ -19,13 +19,14 @@ pytestmark = pytest.mark.anyio
     ("body", "tokens"),
     [
         ({"content": "hi"}, [104, 105]),
-        ({"prompt": "hi"}, [104, 105]),
+        ({"prompt": "hi"}, [BOS, 104, 105]),
         ({"content": ""}, []),
         ({"content": "a<c>"}, [97, CONTROL]),
         ({"content": "<c>", "parse_special": False}, [60, 99, 62]),
         ({"content": "a", "add_special": True}, [BOS, 97]),
         ({"prompt": "a", "add_special_tokens": True}, [BOS, 97]),
         ({"prompt": "a", "add_special_tokens": False}, [97]),
+        ({"prompt": "a", "add_special": False}, [97]),
         (
             {"content": "aé", "with_pieces": True},
             [{"id": 97, "piece": "a"}, {"id": 195, "piece": [195]}, {"id": 169, "piece": [169]}],
