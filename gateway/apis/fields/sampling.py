@@ -43,7 +43,7 @@ BiasForms: TypeAlias = Annotated[
     dict[str, Annotated[float, Field(ge=-MAX_BIAS, le=MAX_BIAS)]], Field(max_length=MAX_BIASES)
 ]
 
-_CONVERTED = {"top_k", "seed", "repeat_penalty", "dry_sequence_breakers", "samplers"}
+_CONVERTED = {"top_k", "seed", "repeat_penalty", "repeat_last_n", "dry_sequence_breakers", "samplers"}
 _COPIED = tuple(name for name in Sampling.__struct_fields__ if name not in _CONVERTED)
 """Fields that have the same meaning in the engine's `Sampling`."""
 
@@ -122,7 +122,12 @@ class SamplingFields(Fields):
     frequency_penalty: float = Field(0.0, ge=-2, le=2)
     presence_penalty: float = Field(0.0, ge=-2, le=2)
     repeat_penalty: float = Field(1.0, ge=MIN_REPEAT_PENALTY, le=10)
-    repetition_penalty: float | None = Field(None, ge=MIN_REPEAT_PENALTY, le=10)
+    repetition_penalty: float | None = Field(
+        None,
+        ge=MIN_REPEAT_PENALTY,
+        le=10,
+        description="The same as `repeat_penalty`. Alone, it counts the whole text, as in vLLM.",
+    )
     repeat_last_n: int = Field(64, ge=-1, le=MAX_INT)
     dry_multiplier: float = Field(0.0, ge=0, le=100)
     dry_base: float = Field(1.75, ge=1, le=100)
@@ -215,6 +220,12 @@ class SamplingFields(Fields):
             raise ValueError("should have each name once")
         return samplers
 
+    @property
+    def _penalizes_all(self) -> bool:
+        """True for vLLM's penalty alone, which counts the whole text, and not llama.cpp's window."""
+        given = self.model_fields_set & {"repetition_penalty", "repeat_penalty", "repeat_last_n"}
+        return given == {"repetition_penalty"}
+
     def sampling(self) -> Sampling:
         """Return the engine's `Sampling`.
 
@@ -226,6 +237,7 @@ class SamplingFields(Fields):
             top_k=max(self.top_k, 0),
             seed=None if self.seed in (None, -1) else self.seed & 0xFFFF_FFFF,
             repeat_penalty=self.repeat_penalty if self.repetition_penalty is None else self.repetition_penalty,
+            repeat_last_n=-1 if self._penalizes_all else self.repeat_last_n,
             dry_sequence_breakers=tuple(self.dry_sequence_breakers),
             samplers=None if self.samplers is None else tuple(self.samplers),
         )

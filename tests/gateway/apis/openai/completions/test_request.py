@@ -1,5 +1,7 @@
 """Every field of a completion request, and every way in which it can be invalid."""
 
+from typing import Any
+
 import pytest
 from pydantic import ValidationError
 
@@ -128,6 +130,19 @@ def test_repetition_penalty_and_repeat_penalty_are_one_field() -> None:
     assert read(repetition_penalty=1.1, repeat_penalty=1.1).sampling.repeat_penalty == 1.1
     reason = "means the same as repeat_penalty, which has another value"
     assert refused(repetition_penalty=1.1, repeat_penalty=1.2) == ("repetition_penalty", reason)
+
+
+@pytest.mark.parametrize(
+    ("fields", "window"),
+    [
+        ({}, -1),
+        ({"repeat_last_n": 64}, 64),
+        ({"repeat_penalty": 1.1}, 64),
+        ({"repetition_penalty": None, "repeat_penalty": 1.1}, 64),
+    ],
+)
+def test_repetition_penalty_alone_counts_the_whole_text_as_in_vllm(fields: dict[str, Any], window: int) -> None:
+    assert read(**{"repetition_penalty": 1.1, **fields}).sampling.repeat_last_n == window
 
 
 @pytest.mark.parametrize(
