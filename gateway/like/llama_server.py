@@ -23,6 +23,7 @@ DEFAULTS: Mapping[str, str] = {
     "top_k": "40",
     "top_p": "0.95",
     "min_p": "0.05",
+    "dry_penalty_last_n": "64",
     "chat_template_kwargs": '{"enable_thinking":true}',
     "answers_like": "llama-server",
     "allow_origin": "*",

@@ -179,7 +179,8 @@ def test_flags_of_this_server_may_stand_beside_them() -> None:
 
 
 def test_requests_are_sampled_as_llama_server_samples_them() -> None:
-    assert read("").sampling_defaults == {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+    defaults = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "dry_penalty_last_n": 64}
+    assert read("").sampling_defaults == defaults
     chosen = read("--temp 0 --seed 42 --top_k 5 --samplers top_k;temperature").sampling_defaults
     assert (chosen["temperature"], chosen["seed"], chosen["top_k"]) == (0, 42, 5)
     assert chosen["samplers"] == ("top_k", "temperature")

@@ -77,6 +77,7 @@ class NativeSamplingFields(SamplingFields):
     frequency_penalty: float = Field(0.0, ge=-100, le=100)
     presence_penalty: float = Field(0.0, ge=-100, le=100)
     repeat_penalty: float = Field(1.0, ge=MIN_REPEAT_PENALTY, le=100)
+    dry_penalty_last_n: int = Field(64, ge=-1, le=MAX_INT)
     dynatemp_range: float = Field(0.0, ge=0, le=100)
     mirostat_tau: float = Field(5.0, ge=0, le=100)
     samplers: Annotated[

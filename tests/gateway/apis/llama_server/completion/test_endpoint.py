@@ -55,8 +55,9 @@ async def test_a_whole_answer_has_every_figure(path: str) -> None:
     assert (timings["prompt_n"], timings["cache_n"], timings["predicted_n"]) == (3, 1, 2)
     assert (timings["prompt_ms"], timings["predicted_ms"], timings["predicted_per_second"]) == (250.0, 500.0, 2.0)
     chosen = {"seed": 7, "n_predict": 2, "max_tokens": 2, "stream": False}
-    defaults = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "repeat_last_n": 64}
-    assert {**chosen, **defaults}.items() <= settings.items()
+    defaults = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05}
+    windows = {"repeat_last_n": 64, "dry_penalty_last_n": 64}
+    assert {**chosen, **defaults, **windows}.items() <= settings.items()
     request = engine.generations[0].request
     assert request.prompts == ((BOS, 97, 98, 99),)
     assert (request.max_tokens, request.default_max_tokens, request.stream) == (None, 2, False)
