@@ -32,6 +32,8 @@ LineT = TypeVar("LineT", bound=Line)
 
 _END = b"\n"
 """End of a line."""
+_SHORTEST = 1e-6
+"""llama.cpp's shortest time of decode steps, in seconds. A single token takes none, and clients divide by the time."""
 
 
 class Piece(TypedDict, total=False):
@@ -95,7 +97,7 @@ class Terms(Generic[LineT]):
             "prompt_eval_count": sum(prompt_tokens),
             "prompt_eval_duration": nanoseconds(end.prompt_seconds),
             "eval_count": end.tokens,
-            "eval_duration": nanoseconds(end.decode_seconds),
+            "eval_duration": nanoseconds(max(end.decode_seconds, _SHORTEST)),
         }
         return self._encoded(line, piece, details)
 

@@ -79,6 +79,11 @@ async def test_a_whole_answer_has_the_figures_in_nanoseconds() -> None:
     assert 0 <= answer["load_duration"] <= answer["total_duration"]
 
 
+async def test_clients_can_divide_by_the_duration_of_an_answer_without_a_decode_step() -> None:
+    reply = await post(app_of(engine_of()), CHAT, {**ASKED, "stream": False})
+    assert reply.json["eval_duration"] == 1000
+
+
 async def test_defaults_are_those_of_ollama_and_options_replace_them() -> None:
     engine = engine_of()
     app = app_of(engine)
