@@ -211,7 +211,7 @@ def create_apis(
     like = settings.answers_like == "llama-server"
     anthropic = anthropic_api(models, like_llama_server=like)
     chats = (variant if like else openai, anthropic, ollama_api(models, pulls), generate_api(models))
-    rankers = (rerank_api(models), cohere_api(models))
+    rankers = (rerank_api(models, like_llama_server=like), cohere_api(models))
     described = (*chats, own_api, *rankers)
     return background, (*described, Description(described, strict=settings.strict_fields).api)
 

@@ -8,9 +8,9 @@ from gateway.middleware.errors import encode_error
 from gateway.serving.models import Models
 
 
-def rerank_api(models: Models) -> Api:
+def rerank_api(models: Models, *, like_llama_server: bool) -> Api:
     """Return the routes in the shapes of Jina, llama-server and TEI. Their errors have OpenAI's shape."""
-    return Api(rerank_endpoints(models), encode_error, ErrorAnswer)
+    return Api(rerank_endpoints(models, raw=like_llama_server), encode_error, ErrorAnswer)
 
 
 def cohere_api(models: Models) -> Api:

@@ -10,7 +10,7 @@ from gateway.apis.rerank.answer import (
     text_scores,
 )
 from gateway.apis.rerank.call import RerankCall, prepare_cohere, prepare_rerank
-from gateway.apis.rerank.request import CohereRerankBody, RerankBody
+from gateway.apis.rerank.request import CohereRerankBody, LlamaRerankBody, RerankBody
 from gateway.apis.rerank.scores import Ranked, ranked
 from gateway.middleware.caller import Caller
 from gateway.serving.models import Models
@@ -51,8 +51,8 @@ class RerankEndpoints:
         return served.name, ranked(result, top=asked.top, logits=logits), sum(result.tokens)
 
 
-def rerank_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
-    """Return the endpoints in the shapes of Jina and TEI."""
+def rerank_endpoints(models: Models, *, raw: bool) -> tuple[AnyEndpoint, ...]:
+    """Return the endpoints in the shapes of Jina and TEI. `raw` for llama-server's scores where none are chosen."""
     handler = RerankEndpoints(models).rerank
     return tuple(
         Endpoint(
@@ -60,7 +60,7 @@ def rerank_endpoints(models: Models) -> tuple[AnyEndpoint, ...]:
             path=path,
             id=path.strip("/").replace("/", "_"),
             summary=_SUMMARY,
-            body=RerankBody,
+            body=LlamaRerankBody if raw else RerankBody,
             prepare=prepare_rerank,
             handler=handler,
             answer=RerankAnswer,  # type: ignore[arg-type]  # a union is no type for mypy

@@ -63,6 +63,12 @@ class RerankBody(TruncationFields):
         return self
 
 
+class LlamaRerankBody(RerankBody):
+    """The body of a request to llama-server, whose scores are those of the model."""
+
+    raw_scores: bool = True
+
+
 class CohereRerankBody(Fields):
     """The body of a request in the shape of Cohere. Its documents are cut instead of refused."""
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -38,6 +39,19 @@ async def test_documents_are_ordered_by_their_scores_in_jinas_shape(path: str) -
     assert asked.request.inputs == tuple(DOCUMENTS)
     assert asked.request.ranking == Ranking(query="q")
     assert asked.request.id == reply.header("x-request-id")
+
+
+@pytest.mark.parametrize("body", [BODY, {"query": "q", "texts": DOCUMENTS}])
+async def test_scores_are_those_of_the_model_as_in_llama_server(body: dict[str, Any]) -> None:
+    def scores(answer: Any) -> list[float]:
+        results = answer if isinstance(answer, list) else answer["results"]
+        return [one.get("score", one.get("relevance_score")) for one in results]
+
+    app = app_of(FakeEngine(), answers_like="llama-server")
+    raw = await post(app, PATH, {"model": "tiny", **body})
+    assert scores(raw.json) == [score_of(at) for at in BEST_FIRST]
+    chosen = await post(app, PATH, {"model": "tiny", **body, "raw_scores": False})
+    assert scores(chosen.json) == pytest.approx([probability(at) for at in BEST_FIRST])
 
 
 async def test_texts_are_answered_in_teis_shape() -> None:
