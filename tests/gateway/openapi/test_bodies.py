@@ -130,6 +130,10 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
         (ChatBody, {"messages": ASKED, field: {}})
         for field in each("audio", "web_search_options", "moderation", "chat_template")
     ),
+    *(
+        (body, {**asked, "use_beam_search": True})
+        for body, asked in ((ChatBody, {"messages": ASKED}), (CompletionBody, {"prompt": "a"}))
+    ),
     (ChatBody, {"messages": ASKED, "modalities": ["text", "audio"]}),
     (ChatBody, {"messages": ASKED, "chat_template_kwargs": {"messages": []}}),
     *((ResponseBody, {"input": "a", field: {}}) for field in each("conversation", "prompt", "moderation")),

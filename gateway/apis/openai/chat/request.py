@@ -14,6 +14,7 @@ from gateway.apis.fields.prompts import MAX_CHOICES
 from gateway.apis.fields.reasoning import ReasoningFields
 from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields
+from gateway.apis.openai import vllm_fields
 from gateway.apis.openai.chat.messages import (
     Content,
     RequestMessage,
@@ -81,11 +82,13 @@ class ChatBody(
     """The body of a chat request."""
 
     unsupported: ClassVar[Mapping[str, str]] = {
+        **vllm_fields.UNSUPPORTED,
         "audio": "is not supported: this server's models write text only",
         "web_search_options": "is not supported: this server does not search",
         "moderation": "is not supported: this server does not moderate",
         "chat_template": "is not supported: the template is chosen where the server is started, by --chat-template",
     }
+    empty = vllm_fields.EMPTY
 
     model: str | None = None
     n: int = Field(1, ge=1, le=MAX_CHOICES)

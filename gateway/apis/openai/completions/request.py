@@ -16,12 +16,17 @@ from gateway.apis.fields.prompts import (
     engine_prompt,
     read_prompts,
 )
+from gateway.apis.fields.refusing import RefusingFields
 from gateway.apis.fields.sampling import MAX_INT, MAX_LOGPROBS, SamplingFields
+from gateway.apis.openai import vllm_fields
 from gateway.apis.openai.reports import ReportingFields
 
 
-class CompletionBody(SamplingFields, GrammarFields, ReportingFields):
+class CompletionBody(SamplingFields, GrammarFields, ReportingFields, RefusingFields):
     """The body of a completion request."""
+
+    unsupported = vllm_fields.UNSUPPORTED
+    empty = vllm_fields.EMPTY
 
     model: str | None = None
     prompt: Annotated[tuple[Prompt, ...], BeforeValidator(read_prompts, json_schema_input_type=PromptForms)]
