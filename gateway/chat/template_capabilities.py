@@ -1,6 +1,7 @@
 """Capabilities of chat templates, as llama.cpp calls them, detected by trial renders."""
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
@@ -240,10 +241,14 @@ def _with_early_instructions(messages: Sequence[TemplateMessage]) -> list[Templa
 
 
 def _as_object(arguments: str) -> object:
-    """Return arguments as an object. Invalid JSON of a model stays text, which its template may accept too."""
+    """Return arguments as an object. Invalid JSON of a model stays text, which its template may accept too.
+
+    orjson refuses what Python accepts and no prompt can have, but makes floats of integers above 64 bits.
+    """
     try:
-        parsed = orjson.loads(arguments or "{}")
-    except orjson.JSONDecodeError:
+        orjson.loads(arguments or "{}")
+        parsed = json.loads(arguments or "{}")
+    except ValueError:
         return arguments
     return parsed if isinstance(parsed, dict) else arguments
 

@@ -48,6 +48,7 @@ def test_arguments_become_objects_where_they_are_some() -> None:
         return message["tool_calls"][0]["function"]["arguments"]
 
     assert arguments('{"x": {"y": [1]}}') == {"x": {"y": [1]}}
+    assert arguments(f'{{"x": {2**64 + 1}}}') == {"x": 2**64 + 1}
     assert arguments("") == {}
     for text in ("[1]", '{"x": ', "NaN", '"x"'):
         assert arguments(text) == text
