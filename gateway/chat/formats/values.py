@@ -1,6 +1,7 @@
 """Convert a stream of values in JSON or a similar notation into JSON text."""
 
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
@@ -16,8 +17,11 @@ _NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?", re.ASCII)
 _UNFINISHED_NUMBER = re.compile(r"-?\d*\.?\d*(?:[eE][-+]?\d*)?", re.ASCII)
 BARE_KEY = re.compile(r"[-.$@\w]*")
 """A key without quotes."""
-_CODES = {"u": 4, "x": 2}
+_CODES = {"u": 4, "x": 2, "U": 8}
+"""Number of digits in the code of a character, by the letter before it. Python has more letters than JSON."""
 _HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
+_LAST_IN_JSON = 0xFFFF
+"""Largest code of a character that has one escape in JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +195,10 @@ def _read_code(source: Source, emit: Emit, kind: str) -> Reading[None]:
             emit(f"\\\\{kind}{digits}")
             return
         digits += source.take(1)
-    emit(f"\\u{digits:0>4}")
+    if (code := int(digits, 16)) > sys.maxunicode:
+        emit(f"\\\\{kind}{digits}")
+    else:
+        emit(escaped(chr(code)) if code > _LAST_IN_JSON else f"\\u{digits[-4:]:0>4}")
 
 
 def _read_scalar(source: Source, emit: Emit, notation: Notation) -> Reading[None]:

@@ -401,8 +401,8 @@ CASES = [
     Case(
         "llama-pythonic",
         "codes of characters",
-        r"[get_weather(city='\x4fsl\u006f\x')]",
-        call(0, "get_weather", r'{"city": "\u004fsl\u006f\\x"}'),
+        r"[get_weather(city='\x4fsl\u006f\x\U0001f600\U0000006f\U00110000\Users')]",
+        call(0, "get_weather", r'{"city": "\u004fsl\u006f\\x😀\u006f\\U00110000\\Users"}'),
     ),
     Case(
         "gemma-4",
