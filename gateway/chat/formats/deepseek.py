@@ -92,19 +92,20 @@ def _described(tool: Tool) -> str:
 
 
 def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
-    name = yield from source.word(_NAME)
+    """Read a call with or without its type, and with or without the marks of the block of JSON."""
+    first = yield from source.word(_NAME)
     yield from source.expect(_SEPARATOR)
     yield from source.skip_whitespace()
-    typed = (yield from source.peek()) != "{"
-    if typed:
-        name = yield from source.word(_NAME)
-        yield from source.skip_whitespace()
-        yield from source.expect(BLOCK)
-        yield from source.skip_whitespace()
+    second = yield from source.word(_NAME)
+    name = second or first
     if name not in tools:
         raise Malformed
-    yield from read_arguments(source, out, name)
     yield from source.skip_whitespace()
-    if typed:
+    block = yield from source.follows(BLOCK, _BLOCK_END)
+    yield from source.skip_whitespace()
+    yield from read_arguments(source, out, name, ends=(_BLOCK_END, _CALL_END, _END))
+    yield from source.skip_whitespace()
+    if second or block:
         yield from source.closing(_BLOCK_END)
+        yield from source.skip_whitespace()
     yield from source.closing(_CALL_END)

@@ -52,7 +52,7 @@ def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> R
     yield from source.skip_whitespace()
     yield from source.expect(_ARGUMENTS)
     yield from source.skip_whitespace()
-    yield from read_arguments(source, out, name)
+    yield from read_arguments(source, out, name, ends=(_CALL_END, _SECTION_END))
     yield from source.skip_whitespace()
     yield from source.closing(_CALL_END)
 

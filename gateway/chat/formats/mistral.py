@@ -14,7 +14,7 @@ from gateway.chat.formats.format import TaggedFormat
 from gateway.chat.formats.json_calls import json_call, read_object
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.parser import Reader, Tags, read_arguments, read_calls
+from gateway.chat.formats.parser import NOTHING, Reader, Tags, read_arguments, read_calls
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.tools import Tool
@@ -61,9 +61,14 @@ def _read_named(source: Source, out: Output, tools: Mapping[str, Signature]) -> 
     yield from source.skip_whitespace()
     if (yield from source.follows(_ID)):
         yield from source.word(_NAME)
-    yield from source.follows(ARGUMENTS)
+    marked = yield from source.follows(ARGUMENTS)
     yield from source.skip_whitespace()
-    yield from read_arguments(source, out, name)
+    if marked and not tools[name].types and not (yield from source.peek()):
+        source.commit()
+        out.call(name)
+        out.arguments(NOTHING)  # no limit can have cut arguments of a tool that has none
+    else:
+        yield from read_arguments(source, out, name, ends=(TAG,) if marked else ())
 
 
 def _named(rules: Rules, tool: Tool) -> str:

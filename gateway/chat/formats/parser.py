@@ -16,6 +16,8 @@ from gateway.chat.formats.values import JSON, Notation, read_value
 Reader: TypeAlias = Callable[[Source, Output], Reading[None]]
 """Reads from a source and writes to an output."""
 
+NOTHING = "{}"
+"""Arguments without a member."""
 _SEPARATOR = re.compile(r"[\s,;]*")
 
 
@@ -167,12 +169,22 @@ def attempt(
     source.commit()
 
 
-def read_arguments(source: Source, out: Output, name: str, notation: Notation = JSON) -> Reading[None]:
+def read_arguments(
+    source: Source, out: Output, name: str, notation: Notation = JSON, ends: tuple[str, ...] = ()
+) -> Reading[None]:
     """Begin a call, and read its arguments, an object.
+
+    Models leave out an object without members. One of `ends` in its place stands for it, and is not read.
 
     Raises:
         Malformed: if the next value is not an object.
     """
+    if end := (yield from source.follows(*ends)):
+        source.put_back(len(end))
+        source.commit()
+        out.call(name)
+        out.arguments(NOTHING)
+        return
     if (yield from source.peek()) != "{":
         raise Truncated if source.finished() else Malformed
     source.commit()

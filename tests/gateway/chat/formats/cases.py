@@ -5,6 +5,7 @@ from tests.gateway.chat.formats.case import Case, wide, words
 from tests.gateway.chat.formats.harmony_cases import HARMONY_CASES
 from tests.gateway.chat.formats.newer_cases import NEWER_CASES, NEWER_TEMPLATES
 from tests.gateway.chat.formats.parsing import call, weather
+from tests.gateway.chat.formats.slip_cases import SLIP_CASES
 from tests.gateway.chat.formats.tagged_cases import TAGGED_CASES, TAGGED_TEMPLATES
 
 TEMPLATES = {
@@ -35,6 +36,7 @@ _TYPED_CALL = '<|tool▁call▁begin|>function<|tool▁sep|>get_weather\n```json
 
 CASES = [
     *HARMONY_CASES,
+    *SLIP_CASES,
     words("hermes", "an answer", " It rains.\n\nBye.\n"),
     Case("hermes", "a call", _HERMES_CALL, weather()),
     Case(

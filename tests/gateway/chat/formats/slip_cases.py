@@ -1,0 +1,52 @@
+"""Texts with slips of models in the markup of calls and of reasoning, and their deltas."""
+
+from tests.gateway.chat.formats.case import Case, wide, words
+from tests.gateway.chat.formats.parsing import call, weather
+
+_KIMI_NOW = "<|tool_call_begin|>functions.now:0<|tool_call_argument_begin|>"
+_NOW = "<|tool▁call▁begin|>now<|tool▁sep|>"
+_TYPED_NOW = "<|tool▁call▁begin|>function<|tool▁sep|>now\n"
+_TYPED = "<|tool▁call▁begin|>function<|tool▁sep|>get_weather\n"
+_TYPED_END = "<|tool▁call▁end|><|tool▁calls▁end|>"
+_TWICE = [*call(0, "now", "{}"), *call(1, "now", "{}")]
+
+SLIP_CASES = [
+    Case(
+        "kimi",
+        "calls with nothing for their arguments",
+        f"<|tool_calls_section_begin|>{_KIMI_NOW}<|tool_call_end|>{_KIMI_NOW} <|tool_calls_section_end|>",
+        _TWICE,
+    ),
+    words("kimi", "a call cut short before its arguments", _KIMI_NOW),
+    Case(
+        "deepseek",
+        "calls with nothing for their arguments",
+        wide(f"<|tool▁calls▁begin|>{_NOW}<|tool▁call▁end|>{_NOW}\n<|tool▁calls▁end|>"),
+        _TWICE,
+    ),
+    Case(
+        "deepseek-typed",
+        "calls with nothing for their arguments",
+        wide(f"<|tool▁calls▁begin|>{_TYPED_NOW}```json\n```<|tool▁call▁end|>{_TYPED_NOW}{_TYPED_END}"),
+        _TWICE,
+    ),
+    *(
+        Case(
+            "deepseek-typed",
+            f"{before!r} and {behind!r} around the arguments",
+            wide(f'<|tool▁calls▁begin|>{_TYPED}{before}{{"city": "Oslo"}}{behind}{_TYPED_END}'),
+            weather(),
+        )
+        for before, behind in (("", ""), ("```\n", "\n```"), ("", "\n```\n"), ("```json\n", ""))
+    ),
+    Case(
+        "deepseek",
+        "a block of JSON",
+        wide('<|tool▁calls▁begin|><|tool▁call▁begin|>get_weather<|tool▁sep|>```json\n{"city": "Oslo"}\n```')
+        + wide(_TYPED_END),
+        weather(),
+    ),
+    Case("mistral", "calls with nothing for their arguments", "[TOOL_CALLS]now[ARGS][TOOL_CALLS]now[ARGS]", _TWICE),
+    words("mistral", "a call cut short before its arguments", "[TOOL_CALLS]get_weather[ARGS]"),
+    words("mistral", "a call cut short in its name", "[TOOL_CALLS]now"),
+]
