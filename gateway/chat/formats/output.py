@@ -48,6 +48,9 @@ class Output:
         self._begin_text(ReasoningDelta)
         self.reasoning(after)
 
+    def reasoning_repeats(self, _tag: str) -> None:
+        """Note an opening tag of reasoning that has begun before; empty if the text has none."""
+
     def reasoning_ends(self, _tag: str) -> None:
         """Note the closing tag of reasoning; empty if the text has none."""
 
@@ -130,6 +133,10 @@ class InlineOutput(Output):
 
     @override
     def reasoning_begins(self, tag: str, *, after: str = "") -> None:
+        self.reasoning(tag)
+
+    @override
+    def reasoning_repeats(self, tag: str) -> None:
         self.reasoning(tag)
 
     @override

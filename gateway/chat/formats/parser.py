@@ -101,7 +101,7 @@ def read_answer(
     reasoner = partial(_read_reasoning, source, out, *inside)
     markers = (*calls, *marks)
     late: tuple[str, ...] = ()  # the end of reasoning that a call has ended before
-    if reasoning_tags and thinking and not (yield from reasoner(reasoning_tags)):
+    if reasoning_tags and thinking and not (yield from reasoner(reasoning_tags, opened=True)):
         late = (reasoning_tags.closing,)
     while True:
         if leading and not out.answered:
@@ -128,11 +128,23 @@ def read_answer(
 
 
 def _read_reasoning(
-    source: Source, out: Output, calls: Mapping[str, Reader], marks: tuple[str, ...], tags: Tags
+    source: Source,
+    out: Output,
+    calls: Mapping[str, Reader],
+    marks: tuple[str, ...],
+    tags: Tags,
+    *,
+    opened: bool = False,
 ) -> Reading[bool]:
-    """Read reasoning after its opening. One of `calls` or of `marks` ends it, too. Return True if its end was read."""
+    """Read reasoning after its opening. One of `calls` or of `marks` ends it, too. Return True if its end was read.
+
+    If the prompt has `opened` it, models may open it again.
+    """
     began = out.calls
     out.reasoning_begins(tags.opening)
+    if opened:
+        yield from source.skip_whitespace(out.reasoning)
+        out.reasoning_repeats((yield from source.follows(tags.opening)) or "")
     while out.calls == began:
         marker = yield from source.until((tags.closing, *marks, *calls), out.reasoning)
         if marker == tags.closing:

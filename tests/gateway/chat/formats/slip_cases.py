@@ -1,5 +1,6 @@
 """Texts with slips of models in the markup of calls and of reasoning, and their deltas."""
 
+from gateway.chat.deltas import ContentDelta, ReasoningDelta
 from tests.gateway.chat.formats.case import Case, wide, words
 from tests.gateway.chat.formats.parsing import call, weather
 
@@ -49,4 +50,12 @@ SLIP_CASES = [
     Case("mistral", "calls with nothing for their arguments", "[TOOL_CALLS]now[ARGS][TOOL_CALLS]now[ARGS]", _TWICE),
     words("mistral", "a call cut short before its arguments", "[TOOL_CALLS]get_weather[ARGS]"),
     words("mistral", "a call cut short in its name", "[TOOL_CALLS]now"),
+    Case(
+        "hermes",
+        "thoughts begun by the prompt, and again",
+        "\n<think>\nHm. <think>?</think>Yes.",
+        [ReasoningDelta("Hm. <think>?"), ContentDelta("Yes.")],
+        True,
+    ),
+    Case("hermes", "thoughts begun by the prompt, cut short", "\n<thi", [ReasoningDelta("<thi")], True),
 ]
