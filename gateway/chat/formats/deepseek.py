@@ -32,6 +32,7 @@ class DeepSeek(TaggedFormat):
     """Format of DeepSeek. Both kinds of calls are parsed; the template decides which one a grammar forces."""
 
     opening = TAG
+    calls_end_reasoning = True
 
     def __init__(
         self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, typed: bool, shows_tools: bool

@@ -47,6 +47,8 @@ GEMMA_4 = Markers(Tags("<|tool_call>", "<tool_call|>"), '<|"|>')
 class Gemma(TaggedFormat):
     """Format of the Gemma models that have markers for calls."""
 
+    calls_end_reasoning = True
+
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, markers: Markers) -> None:
         super().__init__(special_tokens, reasoning_tags)
         self._markers = markers

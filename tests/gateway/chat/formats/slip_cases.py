@@ -57,5 +57,25 @@ SLIP_CASES = [
         [ReasoningDelta("Hm. <think>?"), ContentDelta("Yes.")],
         True,
     ),
+    Case(
+        "deepseek",
+        "a call in thoughts",
+        wide(f"Hm.<|tool▁calls▁begin|>{_NOW}{{}}{_TYPED_END}"),
+        [ReasoningDelta("Hm."), *call(0, "now", "{}")],
+        True,
+    ),
+    Case(
+        "deepseek",
+        "no call in thoughts",
+        wide("Hm.<|tool▁calls▁begin|></think>Yes."),
+        [ReasoningDelta(wide("Hm.<|tool▁calls▁begin|>")), ContentDelta("Yes.")],
+        True,
+    ),
+    Case(
+        "gemma-4",
+        "a call in thoughts, and their end behind it",
+        "<|channel>thought\nHm.<|tool_call>call:now{}<tool_call|><channel|>Yes.",
+        [ReasoningDelta("Hm."), *call(0, "now", "{}"), ContentDelta("Yes.")],
+    ),
     Case("hermes", "thoughts begun by the prompt, cut short", "\n<thi", [ReasoningDelta("<thi")], True),
 ]
