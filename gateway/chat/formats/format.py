@@ -9,7 +9,7 @@ from typing_extensions import override
 from engine import Grammar, GrammarKind, RequestError
 from gateway.chat.deltas import FormatParser
 from gateway.chat.formats.lark import ANYTHING, Rules, embedded
-from gateway.chat.formats.parser import Reader, ReaderParser, Tags, TextParser, read_answer
+from gateway.chat.formats.parser import Reader, ReaderParser, ReasoningSyntax, Tags, TextParser, read_answer
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.text_calls import IN_JSON
 from gateway.chat.tools import Named, Tool, ToolChoice
@@ -33,6 +33,8 @@ class Format(ABC):
     """Marker that begins forced calls; empty if there is none."""
     calls_end_reasoning = False
     """True if models call tools or answer without the end of their reasoning."""
+    reasons_again = False
+    """True if the tags around reasoning are control tokens, so that they also count behind calls."""
     inner_tokens: tuple[str, ...] = ()
     """Tokens that are parts of the markers, and special in some vocabularies."""
 
@@ -146,9 +148,9 @@ class TaggedFormat(Format):
             calls=self.readers(known) if tools else {},
             marks=self.marks,
             leading=self.leading(known),
-            reasoning_tags=self.reasoning_tags,
-            calls_end_reasoning=self.calls_end_reasoning,
-            thinking=thinking,
+            reasoning=ReasoningSyntax(
+                self.reasoning_tags, ended_by_calls=self.calls_end_reasoning, again=self.reasons_again, opened=thinking
+            ),
         )
         return ReaderParser(reader, inline=inline)
 

@@ -48,6 +48,7 @@ class Gemma(TaggedFormat):
     """Format of the Gemma models that have markers for calls."""
 
     calls_end_reasoning = True
+    reasons_again = True
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, markers: Markers) -> None:
         super().__init__(special_tokens, reasoning_tags)

@@ -28,6 +28,7 @@ class Mistral(TaggedFormat):
     """Format of Mistral. Both kinds of calls are parsed; the template decides which one a grammar forces."""
 
     opening = TAG
+    reasons_again = True
 
     def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, listed: bool) -> None:
         """Create the format. `listed` if the template writes calls as a list."""

@@ -33,7 +33,12 @@ class Output:
     @property
     def answered(self) -> bool:
         """True once content or a call was emitted."""
-        return self.calls > 0 or (self._text_kind is ContentDelta and not self._fresh)
+        return self.calls > 0 or self.speaks
+
+    @property
+    def speaks(self) -> bool:
+        """True if content was emitted last."""
+        return self._text_kind is ContentDelta and not self._fresh
 
     def content(self, text: str) -> None:
         """Append text to the content."""

@@ -31,6 +31,24 @@ class Tags:
     """Marker after the part."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReasoningSyntax:
+    """Places of reasoning in a text."""
+
+    tags: Tags | None
+    """The tags around reasoning, if there can be any. They count only before content and calls."""
+    ended_by_calls: bool
+    """True if a call or a mark in reasoning ends it."""
+    again: bool
+    """True if the tags also count behind calls."""
+    opened: bool
+    """True if the text begins inside reasoning."""
+
+    def openings(self, out: Output) -> tuple[str, ...]:
+        """Return the tag that opens reasoning, if one counts now. Behind content none does: an answer may name it."""
+        return (self.tags.opening,) if self.tags and not (out.speaks if self.again else out.answered) else ()
+
+
 class ReaderParser(FormatParser):
     """Parser that runs a reader as far as the available text permits. With `inline`, reasoning is content."""
 
@@ -81,9 +99,7 @@ def read_answer(
     calls: Mapping[str, Reader],
     marks: tuple[str, ...],
     leading: Mapping[str, Reader],
-    reasoning_tags: Tags | None,
-    calls_end_reasoning: bool,
-    thinking: bool,
+    reasoning: ReasoningSyntax,
 ) -> Reading[None]:
     """Read reasoning, content and calls.
 
@@ -93,16 +109,15 @@ def read_answer(
         calls: readers of calls by their opening markers.
         marks: marks around content, which are dropped.
         leading: readers by opening texts that count only at the start, or after reasoning.
-        reasoning_tags: the tags around reasoning, which count only before content and calls.
-        calls_end_reasoning: True if a call or a mark in reasoning ends it.
-        thinking: True if the text begins inside reasoning.
+        reasoning: where the text has reasoning.
     """
-    inside = (calls, marks) if calls_end_reasoning else ({}, ())
+    tags = reasoning.tags
+    inside = (calls, marks) if reasoning.ended_by_calls else ({}, ())
     reasoner = partial(_read_reasoning, source, out, *inside)
     markers = (*calls, *marks)
     late: tuple[str, ...] = ()  # the end of reasoning that a call has ended before
-    if reasoning_tags and thinking and not (yield from reasoner(reasoning_tags, opened=True)):
-        late = (reasoning_tags.closing,)
+    if tags and reasoning.opened and not (yield from reasoner(tags, opened=True)):
+        late = (tags.closing,)
     while True:
         if leading and not out.answered:
             yield from source.skip_whitespace(out.content)
@@ -110,8 +125,7 @@ def read_answer(
             if first:
                 yield from attempt(leading[first], source, out, first)
                 continue
-        opening = reasoning_tags.opening if reasoning_tags and not out.answered else None
-        marker = yield from source.until((*markers, *late, *((opening,) if opening else ())), out.content)
+        marker = yield from source.until((*markers, *late, *reasoning.openings(out)), out.content)
         if marker is None:
             return
         if marker in marks:
@@ -121,8 +135,8 @@ def read_answer(
             late = ()
         elif marker in calls:
             yield from attempt(calls[marker], source, out, marker)
-        elif reasoning_tags and not out.answered:
-            late = () if (yield from reasoner(reasoning_tags)) else (reasoning_tags.closing,)
+        elif tags and reasoning.openings(out):
+            late = () if (yield from reasoner(tags)) else (tags.closing,)
         else:
             out.content(marker)
 

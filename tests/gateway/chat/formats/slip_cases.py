@@ -77,5 +77,23 @@ SLIP_CASES = [
         "<|channel>thought\nHm.<|tool_call>call:now{}<tool_call|><channel|>Yes.",
         [ReasoningDelta("Hm."), *call(0, "now", "{}"), ContentDelta("Yes.")],
     ),
+    Case(
+        "gemma-4",
+        "thoughts behind calls, and behind words",
+        "<|tool_call>call:now{}<tool_call|><|channel>thought\nHm.<channel|><|tool_call>call:now{}<tool_call|>"
+        "B<|channel>thought\nC",
+        [
+            *call(0, "now", "{}"),
+            ReasoningDelta("Hm."),
+            *call(1, "now", "{}"),
+            ContentDelta("B<|channel>thought\nC"),
+        ],
+    ),
+    Case(
+        "mistral",
+        "thoughts behind a call",
+        "I look.[TOOL_CALLS]now[ARGS]{} [THINK]So.[/THINK]Yes, [THINK].",
+        [ContentDelta("I look."), *call(0, "now", "{}"), ReasoningDelta("So."), ContentDelta("Yes, [THINK].")],
+    ),
     Case("hermes", "thoughts begun by the prompt, cut short", "\n<thi", [ReasoningDelta("<thi")], True),
 ]
