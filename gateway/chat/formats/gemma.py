@@ -27,6 +27,7 @@ from gateway.chat.tools import Tool
 
 _NAME = re.compile(r"[-.\w]*")
 _NEWLINE, _FENCE = "\n", "```"
+_PRINT, _PRINT_END = "print(", ")"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class ToolCode(TaggedFormat):
 
     @override
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
-        return {self.opening: partial(read_calls, partial(read_python_call, tools=tools), closing=_FENCE)}
+        return {self.opening: partial(read_calls, partial(_read_printed, tools=tools), closing=_FENCE)}
 
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
@@ -113,3 +114,13 @@ class ToolCode(TaggedFormat):
             f"To call, answer with a block of Python calls with keyword arguments, one on each line:\n"
             f"{self.opening}\nname(argument=value)\n{_FENCE}"
         )
+
+
+def _read_printed(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
+    """Read a call in Python syntax, whose result models print, as in Google's guide."""
+    printed = (yield from source.follows(_PRINT)) if _PRINT[:-1] not in tools else None
+    yield from source.skip_whitespace()
+    yield from read_python_call(source, out, tools)
+    if printed:
+        yield from source.skip_whitespace()
+        yield from source.closing(_PRINT_END)

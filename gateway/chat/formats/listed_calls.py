@@ -143,8 +143,11 @@ def _read_response(source: Source, out: Output, *, calls: tuple[str, ...]) -> Re
 
 
 def _read_list(source: Source, out: Output, *, one: Reader, closing: str) -> Reading[None]:
+    """Read calls in a list. Models forget its brackets."""
     yield from source.skip_whitespace()
-    yield from source.expect("[")
+    if (yield from source.follows("[")) is None:
+        yield from read_calls(one, source, out, closing=closing)
+        return
     yield from read_calls(one, source, out, closing="]")
     yield from source.skip_whitespace()
     yield from source.closing(closing)

@@ -95,5 +95,30 @@ SLIP_CASES = [
         "I look.[TOOL_CALLS]now[ARGS]{} [THINK]So.[/THINK]Yes, [THINK].",
         [ContentDelta("I look."), *call(0, "now", "{}"), ReasoningDelta("So."), ContentDelta("Yes, [THINK].")],
     ),
+    Case(
+        "gemma-3",
+        "printed calls",
+        "```tool_code\nprint(get_weather(city='Oslo'))\nprint( now( ) )\nnow()\n```Bye.",
+        [*weather(), *call(1, "now", "{}"), *call(2, "now", "{}"), ContentDelta("Bye.")],
+    ),
+    words("gemma-3", "another printed tool", "```tool_code\nprint(rm())\n```"),
+    Case(
+        "lfm2",
+        "calls without brackets",
+        "<|tool_call_start|>get_weather(city='Oslo')\nnow()<|tool_call_end|>Bye.",
+        [*weather(), *call(1, "now", "{}"), ContentDelta("Bye.")],
+    ),
+    Case(
+        "nemotron",
+        "a call without brackets",
+        '<TOOLCALL>{"name": "get_weather", "arguments": {"city": "Oslo"}}</TOOLCALL>',
+        weather(),
+    ),
+    Case(
+        "granite",
+        "a call without brackets",
+        '<|tool_call|>{"name": "get_weather", "arguments": {"city": "Oslo"}}\nBye.',
+        [*weather(), ContentDelta("Bye.")],
+    ),
     Case("hermes", "thoughts begun by the prompt, cut short", "\n<thi", [ReasoningDelta("<thi")], True),
 ]
