@@ -51,8 +51,8 @@ class CustomInputs(FormatParser):
 
     @property
     @override
-    def cut_call(self) -> int | None:
-        return self._parser.cut_call
+    def cut_calls(self) -> Collection[int]:
+        return self._parser.cut_calls
 
     @override
     def feed(self, text: str) -> list[Delta]:

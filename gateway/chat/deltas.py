@@ -3,6 +3,7 @@
 The types of deltas are a closed set of frozen values: content, reasoning, tool calls.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -52,10 +53,10 @@ class FormatParser(Protocol):
     """Parser for the text of one choice. Never raises; the joined deltas do not depend on how the text was split."""
 
     @property
-    def cut_call(self) -> int | None:
-        """Index of the first call whose arguments are not whole: the text ended in them, or they are malformed.
+    def cut_calls(self) -> Collection[int]:
+        """Indices of the calls whose arguments are not whole: they are malformed, or the text ended in them.
 
-        None before `finish`, and if all are whole.
+        A call is one as soon as a delta behind it is returned, or `finish` was called.
         """
         ...
 

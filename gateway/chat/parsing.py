@@ -1,6 +1,6 @@
 """Description of the parser of a model's output, from which any process can make the parser."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from typing_extensions import override
@@ -48,8 +48,8 @@ class _OneCall(FormatParser):
 
     @property
     @override
-    def cut_call(self) -> int | None:
-        return 0 if self._parser.cut_call == 0 else None
+    def cut_calls(self) -> Collection[int]:
+        return {0}.intersection(self._parser.cut_calls)
 
     @override
     def feed(self, text: str) -> list[Delta]:

@@ -15,12 +15,12 @@ class Output:
 
     calls: int
     """Number of calls that began."""
-    cut_call: int | None
+    cut_calls: set[int]
     """As in `FormatParser`."""
 
     def __init__(self) -> None:
         self.calls = 0
-        self.cut_call = None
+        self.cut_calls = set()
         self._deltas: list[Delta] = []
         self._kind: type[ContentDelta | ReasoningDelta | CallArguments] = ContentDelta  # type of the parts
         self._parts: list[str] = []
@@ -74,12 +74,10 @@ class Output:
 
     def cut(self) -> None:
         """Note that the last call ended too early: in its arguments, or in the markup behind them."""
-        if self.cut_call is not None:
-            return
         try:
             orjson.loads("".join(self._arguments))
         except orjson.JSONDecodeError:
-            self.cut_call = self.calls - 1
+            self.cut_calls.add(self.calls - 1)
 
     def take(self) -> list[Delta]:
         """Return the deltas since the last `take`."""

@@ -1,7 +1,7 @@
 """Parsers that run a reader, and the reader that most families share."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -58,8 +58,8 @@ class ReaderParser(FormatParser):
 
     @property
     @override
-    def cut_call(self) -> int | None:
-        return self._out.cut_call
+    def cut_calls(self) -> Collection[int]:
+        return self._out.cut_calls
 
     @override
     def feed(self, text: str) -> list[Delta]:
@@ -80,8 +80,8 @@ class TextParser(FormatParser):
 
     @property
     @override
-    def cut_call(self) -> None:
-        return None
+    def cut_calls(self) -> Collection[int]:
+        return ()
 
     @override
     def feed(self, text: str) -> list[Delta]:

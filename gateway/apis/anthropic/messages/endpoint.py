@@ -44,7 +44,7 @@ class MessagesEndpoints:
         (end,) = answer.outcomes
         parser = prompt.parsing.parser()
         content = content_of(await read_deltas(parser, end.text), omits_thinking=options.omits_thinking)
-        stop = stop_of(end, options, called=any(map(_is_call, content)) and parser.cut_call is None)
+        stop = stop_of(end, options, called=any(map(_is_call, content)) and not parser.cut_calls)
         return JsonReply(message(served.name, content, stop, usage(answer.prompt_tokens, end)))
 
     async def count(self, call: Call[PromptCall]) -> JsonReply[TokenCount]:

@@ -92,7 +92,7 @@ class MessageEvents:
 
     def _end(self, prompt_tokens: Sequence[int], end: Finished) -> Iterator[MessageEvent]:
         yield from self._stop()
-        stop = stop_of(end, self._options, called=self._called and self._parser.cut_call is None)
+        stop = stop_of(end, self._options, called=self._called and not self._parser.cut_calls)
         yield {"type": "message_delta", "delta": stop, "usage": usage(prompt_tokens, end)}
         yield {"type": "message_stop"}
 

@@ -65,7 +65,7 @@ async def read_message(prompt: ChatPrompt, text: str, *, deprecated: bool) -> tu
     if reasoning:
         message["reasoning_content"] = "".join(reasoning)
     _add_calls(message, [_call(began, "".join(parts)) for began, parts in calls], deprecated=deprecated)
-    return message, bool(calls) and parser.cut_call is None
+    return message, bool(calls) and not parser.cut_calls
 
 
 def _add_calls(message: ChatMessage, calls: list[ToolCallAnswer | CustomToolCallAnswer], *, deprecated: bool) -> None:

@@ -122,7 +122,7 @@ class _Choice:
 
     def end(self, event: Finished) -> Iterable[bytes]:
         """Return the last part, which has the finish reason."""
-        called = self._called and self._parser.cut_call is None
+        called = self._called and not self._parser.cut_calls
         reason = finish_reason(event, called=called, deprecated=self._options.deprecated_calls)
         return self._encoded({**self._part({}, reason), "stop_reason": event.stop}, self._take())
 

@@ -1,6 +1,5 @@
 """Output items that are being generated, and their events."""
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, cast
@@ -188,7 +187,7 @@ class OpenAnyCall(OpenItem):
 
 
 class OpenCall(OpenAnyCall):
-    """A function call that is being generated. Its text is that of the arguments. Malformed ones are incomplete."""
+    """A function call that is being generated. Its text is that of the arguments."""
 
     prefix = "fc"
 
@@ -212,14 +211,13 @@ class OpenCall(OpenAnyCall):
 
     @override
     def item(self, status: ItemStatus) -> OutputCall:
-        arguments = "".join(self._text)
         call: OutputCall = {
             "id": self._id,
             "type": "function_call",
-            "status": "incomplete" if status == "completed" and not _is_json(arguments) else status,
+            "status": status,
             "call_id": self._call_id,
             "name": self._name,
-            "arguments": arguments,
+            "arguments": "".join(self._text),
         }
         return in_namespace(call, self._namespace)
 
@@ -255,14 +253,6 @@ class OpenCustomCall(OpenAnyCall):
             "input": "".join(self._text),
         }
         return in_namespace(call, self._namespace)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _reasoning_text(text: str) -> OutputReasoningText:

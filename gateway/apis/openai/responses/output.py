@@ -1,6 +1,6 @@
 """Output of a response during its generation."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 
 from gateway.apis.answers.shapes import ChosenLogprob
@@ -36,33 +36,42 @@ class ResponseOutput:
         self._namespaces = namespaces
         self._items: list[EncodedItem] = []
         self._open: OpenItem | None = None
+        self._call = -1  # index of the last call
+        self._cut_calls: Collection[int] = ()
 
-    def add(self, delta: Delta, logprobs: Sequence[ChosenLogprob] = ()) -> list[ResponseEvent]:
-        """Add a delta and return its events. `logprobs` are those of the tokens of a content delta."""
+    def add(
+        self, delta: Delta, logprobs: Sequence[ChosenLogprob] = (), *, cut_calls: Collection[int] = ()
+    ) -> list[ResponseEvent]:
+        """Add a delta and return its events.
+
+        Args:
+            delta: the delta.
+            logprobs: those of the tokens of a content delta.
+            cut_calls: calls that are incomplete, as in `FormatParser`.
+        """
+        self._cut_calls = cut_calls
         match delta:
             case ContentDelta():
                 return self._continue(OpenMessage, delta.text, logprobs)
             case ReasoningDelta():
                 return self._continue(self._reasoning, delta.text)
-            case CallBegan(name=name, custom=custom):
-                return self._begin_call(OpenCustomCall if custom else OpenCall, name)
+            case CallBegan(index, name, custom):
+                begun = self._begin_call(OpenCustomCall if custom else OpenCall, name)
+                self._call = index
+                return begun
             case CallArguments():
                 return self._open.append(delta.text, ()) if self._open else []
 
-    def close(self, status: ItemStatus) -> list[ResponseEvent]:
-        """End the last item with its status and return its events.
+    def close(self, status: ItemStatus, *, cut_calls: Collection[int] = ()) -> list[ResponseEvent]:
+        """End the last item with its status and return its events. `cut_calls` are as in `add`.
 
         An output without items gets an empty message, and so does a completed one of reasoning only: clients look for
         the message of an answer that is complete.
         """
+        self._cut_calls = cut_calls
         reasoned = status == "completed" and isinstance(self._open, OpenReasoning)
         silent = not self._items and (self._open is None or reasoned)
         return (self._begin(OpenMessage) if silent else []) + self._end(status)
-
-    @property
-    def in_call(self) -> bool:
-        """True if the open item is a call."""
-        return isinstance(self._open, OpenAnyCall)
 
     def items(self) -> tuple[EncodedItem, ...]:
         """Return all items, including the open one with its content so far."""
@@ -89,5 +98,7 @@ class ResponseOutput:
         if self._open is None:
             return []
         ended, self._open = self._open, None
+        if isinstance(ended, OpenAnyCall) and self._call in self._cut_calls:
+            status = "incomplete"
         self._items.append(encode_item(ended.item(status)))
         return ended.end(status)

@@ -149,7 +149,8 @@ class ResponseAnswer:
         events: list[ResponseEvent] = []
         for traced in found:
             shown = self._options.logprobs and isinstance(traced.delta, ContentDelta)
-            events += self._output.add(traced.delta, token_logprobs(traced.tokens) if shown else ())
+            logprobs = token_logprobs(traced.tokens) if shown else ()
+            events += self._output.add(traced.delta, logprobs, cut_calls=self._reader.cut_calls)
         return events
 
     def _finish(self, input_tokens: int, end: Finished) -> list[ResponseEvent]:
@@ -160,8 +161,7 @@ class ResponseAnswer:
             return [*self._output.close("incomplete"), self.last()]
         self._progress["status"] = "completed"
         self._progress["completed_at"] = int(time.time())
-        cut = self._reader.cut_call is not None and self._output.in_call
-        return [*self._output.close("incomplete" if cut else "completed"), self.last()]
+        return [*self._output.close("completed", cut_calls=self._reader.cut_calls), self.last()]
 
     def _usage(self, input_tokens: int, end: Finished) -> ResponseUsage:
         return {

@@ -1,6 +1,6 @@
 """Mapping of parsed deltas to their tokens. A parser does not report the position of a delta in the text."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, islice
 
@@ -35,9 +35,9 @@ class TokenReader:
         """Text without a delta yet, by token. None replaces a token that began in an earlier delta."""
 
     @property
-    def cut_call(self) -> int | None:
+    def cut_calls(self) -> Collection[int]:
         """As in `FormatParser`."""
-        return self._parser.cut_call
+        return self._parser.cut_calls
 
     def feed(self, text: str, tokens: Sequence[TokenDetail]) -> list[TracedDelta]:
         """Add the next text and its tokens. Return the deltas that are complete now."""

@@ -63,3 +63,14 @@ async def test_a_call_and_its_output_become_input(stored: bool) -> None:
     assert "tool\nfine" in prompt
     inputs = (await post(app, f"{PATH}/input_tokens", {**fields, "tools": [RUN]})).json
     assert inputs["input_tokens"] > 0
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_malformed_calls_are_incomplete_and_what_is_behind_them_is_complete(stream: bool) -> None:
+    broken = CALL.replace('"}}', '", 1}}')
+    fields = {"input": "Hi", "tools": [RUN], "stream": stream}
+    answer = await post(app_of(chatting(answering(f"{broken}{CALL}{broken}"))), PATH, fields)
+    output = events_of(answer.content)[-1]["response"]["output"] if stream else answer.json["output"]
+    calls = [item["status"] for item in output if item["type"] == "custom_tool_call"]
+    assert calls == ["incomplete", "completed", "incomplete"]
+    assert {item["status"] for item in output if item["type"] == "message"} == {"completed"}

@@ -186,6 +186,13 @@ async def test_a_call_with_malformed_arguments_is_incomplete_and_the_text_behind
     assert (rest["type"], rest["status"]) == ("message", "completed")
 
 
+async def test_each_malformed_call_is_incomplete() -> None:
+    text = CALL.replace("1", "1, b")
+    output = (await ask(chatting(answering(f"{text}{CALL}{text}")), tools=[TOOL]))["output"]
+    calls = [item["status"] for item in output if item["type"] == "function_call"]
+    assert calls == ["incomplete", "completed", "incomplete"]
+
+
 async def test_an_unreadable_call_is_text() -> None:
     (message,) = (await ask(chatting(answering("<tool_call>{oh")), tools=[TOOL]))["output"]
     assert item_text(message) == "<tool_call>{oh"

@@ -15,7 +15,7 @@ from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, Delta, R
 class TaggedParser:
     """A parser where `<r>` begins reasoning, `<c>` a call to the end of the text, `<t>` content; a tag may be split."""
 
-    cut_call = None
+    cut_calls = ()
 
     def __init__(self) -> None:
         self._held = ""
