@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from engine import FinishReason
 from gateway.apis.answers.deltas import read_deltas
 from gateway.apis.answers.input_tokens import count_tokens
 from gateway.apis.answers.reply import JsonReply
@@ -43,7 +44,12 @@ class MessagesEndpoints:
         answer = await served.generations.run(caller, request, names, operation=Operation.CHAT)
         (end,) = answer.outcomes
         parser = prompt.parsing.parser()
-        content = content_of(await read_deltas(parser, end.text), omits_thinking=options.omits_thinking)
+        content = content_of(
+            await read_deltas(parser, end.text),
+            parser.cut_calls,
+            limited=end.reason is FinishReason.LENGTH,
+            omits_thinking=options.omits_thinking,
+        )
         stop = stop_of(end, options, called=any(map(_is_call, content)) and not parser.cut_calls)
         return JsonReply(message(served.name, content, stop, usage(answer.prompt_tokens, end)))
 

@@ -178,16 +178,30 @@ async def test_the_stop_reason_tells_the_end(script: Script, reason: str, sequen
     assert (end["stop_reason"], end["stop_sequence"]) == (reason, sequence)
 
 
+@pytest.mark.parametrize(
+    ("end", "text", "calls"),
+    [
+        (ends(FinishReason.STOP, 3, f"I look.{CALL.replace('1', '1, y')}"), 'I look.add({"x": 1, y}}\n</tool_call>', 0),
+        (ends(FinishReason.STOP, 3, CALL[:-17], stop="1"), 'add({"x":', 0),
+        (ends(FinishReason.LENGTH, 9, CALL.replace("1", "1, y") + CALL), 'add({"x": 1, y}}\n</tool_call>', 1),
+        (ends(FinishReason.LENGTH, 9, CALL.replace("1", "1, y") + CALL[:-17]), 'add({"x": 1, y}}\n</tool_call>', 1),
+    ],
+    ids=["malformed", "stop string", "malformed before another", "malformed before one that a limit has cut"],
+)
+async def test_a_call_that_is_not_whole_is_text_unless_a_limit_has_cut_it(end: Script, text: str, calls: int) -> None:
+    first, *others = (await ask(end, tools=[ADD]))["content"]
+    assert (first["type"], first["text"]) == ("text", text)
+    assert [block["type"] for block in others] == ["tool_use"] * calls
+
+
 async def test_the_complete_part_of_an_input_that_a_limit_has_cut_is_returned() -> None:
     cut = ends(FinishReason.LENGTH, 9, '<tool_call>\n{"name": "add", "arguments": {"x": 1, "y": [2, ')
     (call,) = (await ask(cut, tools=[ADD]))["content"]
     assert call["input"] == {"x": 1, "y": [2]}
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [(f"1{'0' * 40}", 1e40), ("1e999", None), (f"1{'0' * 5000}", "nothing"), ("x", "nothing")]
-)
-async def test_numbers_of_any_size_and_what_is_no_json_do_not_fail(text: str, value: object) -> None:
+@pytest.mark.parametrize(("text", "value"), [(f"1{'0' * 40}", 1e40), ("1e999", None), (f"1{'0' * 5000}", "nothing")])
+async def test_numbers_of_any_size_do_not_fail(text: str, value: object) -> None:
     script = ends(FinishReason.STOP, 9, f'<tool_call>\n{{"name": "add", "arguments": {{"x": {text}}}}}\n</tool_call>')
     answer = await ask(script, tools=[ADD])
     inputs = [block["input"] for block in answer["content"] if block["type"] == "tool_use"]
