@@ -57,10 +57,8 @@ _NO_TOKENS: Mapping[str, int] = {}
 
 _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "harmony": lambda tokens, _tags: Harmony(tokens),
-    "deepseek": partial(DeepSeek, typed=False, shows_tools=True),
-    "deepseek-typed": partial(DeepSeek, typed=True, shows_tools=True),
-    f"deepseek{_WITHOUT_TOOLS}": partial(DeepSeek, typed=False, shows_tools=False),
-    f"deepseek-typed{_WITHOUT_TOOLS}": partial(DeepSeek, typed=True, shows_tools=False),
+    "deepseek": partial(DeepSeek, typed=False),
+    "deepseek-typed": partial(DeepSeek, typed=True),
     "mistral": partial(Mistral, listed=False),
     "mistral-listed": partial(Mistral, listed=True),
     "function-gemma": partial(Gemma, markers=FUNCTION_GEMMA),
@@ -89,8 +87,7 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "hermes": Hermes,
     "llama": partial(Llama, pythonic=False),
     "llama-pythonic": partial(Llama, pythonic=True),
-    "plain": partial(Plain, shows_tools=True),
-    f"plain{_WITHOUT_TOOLS}": partial(Plain, shows_tools=False),
+    "plain": Plain,
 }
 
 
@@ -108,7 +105,7 @@ def recognize(template: str) -> FormatKey:
     """Return the format of a model by the markers in its chat template's source, the most specific marker first."""
     names = (
         (harmony.CHANNEL, "harmony"),
-        (deepseek.TAG, f"deepseek{'-typed' if deepseek.BLOCK in template else ''}{_shown(template)}"),
+        (deepseek.TAG, "deepseek-typed" if deepseek.BLOCK in template else "deepseek"),
         (mistral.TAG, "mistral" if mistral.ARGUMENTS in template else "mistral-listed"),
         (FUNCTION_GEMMA.call.opening, "function-gemma"),
         (GEMMA_4.call.opening, "gemma-4"),
@@ -134,7 +131,7 @@ def recognize(template: str) -> FormatKey:
     )
     found = next((name for marker, name in names if marker in template), None)
     reasoning_tags = next((tags for tags in _REASONING_TAGS if tags.closing in template), None)
-    return FormatKey(found or _without_markers(template), reasoning_tags)
+    return FormatKey(f"{found}{_shown(template)}" if found else _without_markers(template), reasoning_tags)
 
 
 def _without_markers(template: str) -> str:
@@ -160,4 +157,7 @@ def create(key: FormatKey, special_tokens: Mapping[str, int] = _NO_TOKENS) -> Fo
         key: the description, from `recognize`.
         special_tokens: ids of the model's special tokens by their names. Only grammars need them.
     """
-    return _FORMATS[key.name](special_tokens, key.reasoning_tags)
+    family = key.name.removesuffix(_WITHOUT_TOOLS)
+    created = _FORMATS[family](special_tokens, key.reasoning_tags)
+    created.shows_tools = family == key.name
+    return created

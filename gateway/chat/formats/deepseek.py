@@ -34,25 +34,21 @@ class DeepSeek(TaggedFormat):
     opening = TAG
     calls_end_reasoning = True
 
-    def __init__(
-        self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, typed: bool, shows_tools: bool
-    ) -> None:
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, typed: bool) -> None:
         """Create the format.
 
         Args:
             special_tokens: as in `Format`.
             reasoning_tags: as in `Format`.
             typed: True if the template writes a call's type before its name.
-            shows_tools: True if the template shows the tools. DeepSeek's own templates of R1, V3 and V3.1 do not.
         """
         super().__init__(special_tokens, reasoning_tags)
         self._typed = typed
-        self._shows_tools = shows_tools
 
     @override
     def instructions(self, tools: Sequence[Tool]) -> str | None:
-        """As `Format`, in the words of DeepSeek's guide to V3.1."""
-        if self._shows_tools or not tools:
+        """As `Format`, in the words of DeepSeek's guide to V3.1. DeepSeek's templates of R1 to V3.1 show no tools."""
+        if self.shows_tools or not tools:
             return None
         listed = "\n\n".join(map(_described, tools))
         call = "".join(self._around("tool_call_name", "tool_call_arguments"))

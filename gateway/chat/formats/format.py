@@ -1,5 +1,6 @@
 """Base classes of output formats."""
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -23,6 +24,10 @@ class Format(ABC):
 
     show_special = True
     """True if the parser needs control tokens in the text."""
+    shows_tools = True
+    """True if the template shows the tools."""
+    call_instructions = ""
+    """Text about the form of calls, behind the tools; empty if the models know it from their training."""
     text_calls = IN_JSON
     """Notation of calls as text, for templates that do not render calls."""
     between_messages = ""
@@ -52,9 +57,12 @@ class Format(ABC):
         """Return whether a prompt ends inside reasoning, so that the generated text begins inside it."""
         return self.reasoning_tags is not None and prompt.rstrip().endswith(self.reasoning_tags.opening)
 
-    def instructions(self, _tools: Sequence[Tool]) -> str | None:
+    def instructions(self, tools: Sequence[Tool]) -> str | None:
         """Return the system message's text about the tools, or None if the template renders tools itself."""
-        return None
+        if self.shows_tools or not tools:
+            return None
+        listed = "\n".join(json.dumps(tool.described()) for tool in tools)
+        return f"You may call these functions:\n<tools>\n{listed}\n</tools>{self.call_instructions}"
 
     @abstractmethod
     def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:

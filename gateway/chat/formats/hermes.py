@@ -5,7 +5,6 @@ objects between the tags, or a list of them, and a brace too many or too few. Ou
 same way.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -30,6 +29,9 @@ class Hermes(TaggedFormat):
     """Format of Hermes, with `<think>` for the models that have it."""
 
     opening = OPENING
+    call_instructions = (
+        f'\nTo call one, answer with:\n{OPENING}\n{{"name": <name>, "arguments": <arguments>}}\n{_CLOSING}'
+    )
     calls_end_reasoning = True  # Qwen 3 sometimes forgets the end of its reasoning
 
     @override
@@ -49,20 +51,9 @@ class Plain(Hermes):
     does not render tools, the system message does.
     """
 
-    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, *, shows_tools: bool) -> None:
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
         super().__init__(special_tokens, reasoning_tags)
         self.show_special = reasoning_tags is not None
-        self._shows_tools = shows_tools
-
-    @override
-    def instructions(self, tools: Sequence[Tool]) -> str | None:
-        if self._shows_tools or not tools:
-            return None
-        listed = "\n".join(json.dumps(tool.described()) for tool in tools)
-        return (
-            f"You may call these functions:\n<tools>\n{listed}\n</tools>\nTo call one, answer with:\n"
-            f'{OPENING}\n{{"name": <name>, "arguments": <arguments>}}\n{_CLOSING}'
-        )
 
 
 def _read_calls(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:

@@ -4,7 +4,7 @@ from gateway.chat.deltas import ContentDelta, ReasoningDelta
 from tests.gateway.chat.formats.case import Case, wide, words
 from tests.gateway.chat.formats.parsing import call, weather
 
-_DSML = "{% set dsml_token = '" + wide("|DSML|") + "' %}{{ '<' + dsml_token + '"
+_DSML = "{{ tools }}{% set dsml_token = '" + wide("|DSML|") + "' %}{{ '<' + dsml_token + '"
 NEWER_TEMPLATES = {
     "dsml-functions": _DSML + "function_calls>' }}<think></think>",
     "dsml": _DSML + "tool_calls>' }}<think></think>",

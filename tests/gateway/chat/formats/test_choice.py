@@ -98,6 +98,21 @@ def test_the_tools_of_deepseek_are_described_where_its_template_does_not_show_th
     assert chosen.instructions([]) is None
 
 
+@pytest.mark.parametrize("family", sorted(set(TEMPLATES) - {"gemma-3", "lfm2", "llama", "llama-pythonic"}))
+def test_every_family_describes_the_tools_where_the_template_does_not_show_them(family: str) -> None:
+    template = TEMPLATES[family].replace("{{ tools }}", "{{ message.tools }}")
+    assert recognize(template).name == f"{family}-without-tools"
+    text = choose(template).instructions([Tool("add", "Adds.", {"type": "object", "properties": {"x": {}}})])
+    assert text is not None
+    assert all(word in text for word in ("add", "Adds.", '"x"'))
+
+
+def test_a_family_with_a_form_of_its_own_is_told_no_other() -> None:
+    template = TEMPLATES["mistral"].replace("{{ tools }}", "")
+    told = choose(template).instructions([Tool("now", None, {})])
+    assert told == 'You may call these functions:\n<tools>\n{"name": "now", "parameters": {}}\n</tools>'
+
+
 @pytest.mark.parametrize(("template", "shown"), [("", False), ("</think>", True)])
 def test_an_unknown_model_shows_control_tokens_if_it_reasons(template: str, shown: bool) -> None:
     assert choose(template).show_special is shown
