@@ -125,6 +125,13 @@ def test_a_call_ends_reasoning_unless_a_grammar_forces_its_end(fields: dict[str,
     assert prompt.parsing.drafts == ("tool_choice" in fields)
 
 
+@pytest.mark.parametrize("call", ["<|tool_call>", "<\uff5ctool▁calls▁begin\uff5c>"], ids=["Gemma 4", "DeepSeek"])
+def test_the_marker_that_ends_reasoning_is_that_of_the_family(call: str) -> None:
+    reasoning = prompt_of(f"{templates.CHATML}{{# {call}<think></think> #}}", tools=(ADD,)).reasoning
+    assert reasoning is not None
+    assert reasoning.call == call
+
+
 def test_open_answer_controls_the_generation_prompt() -> None:
     ended = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nWell <|im_end|>\n"
     assert prompt_of(templates.CHATML, ASKED, SAID, open_answer=False).text == ended
