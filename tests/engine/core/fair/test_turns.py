@@ -225,3 +225,11 @@ def test_the_order_is_that_of_the_starts(jobs: list[Job], started: int) -> None:
         turns.begin(next_job, next_job, next_job.cost)
         taken.append(next_job)
     assert taken == expected
+
+
+def test_clients_of_one_round_come_in_the_order_in_which_they_reached_it() -> None:
+    turns: FairTurns[Job, Job] = FairTurns()
+    for job in (Job("far", QUANTUM + 2), Job("near", QUANTUM + 1), Job("far", 1), Job("near", 1)):
+        turns.add(job)
+    expected = [job.client for job in turns.order(lambda job: job.cost)]
+    assert names(turns) == expected == ["far", "near", "far", "near"]

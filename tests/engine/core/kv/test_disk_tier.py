@@ -273,6 +273,16 @@ def test_cells_of_a_shared_pool_are_freed_for_a_prefix_that_was_read() -> None:
     assert computed(driver, LONG) == 1
 
 
+def test_a_file_is_not_read_for_few_tokens_more_than_memory_holds() -> None:
+    driver = driven()
+    computed(driver, LONG)
+    driver = restarted(driver)
+    few = WORTH_READING - 1
+    for tokens in (few, 2 * few):
+        assert computed(driver, LONG[:tokens]) == few
+    assert driver.scheduler.metrics().stored_tokens == 0
+
+
 def test_files_of_other_adapters_are_not_read() -> None:
     driver = driven()
     driver.serve(LONG, max_tokens=1, adapters=((0, 1.0),))

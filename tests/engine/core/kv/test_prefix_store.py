@@ -125,6 +125,13 @@ def test_a_long_prefix_is_not_saved_again_for_a_few_more_tokens() -> None:
     assert stored(driver)[-1] == len(long) + 2 * much
 
 
+@pytest.mark.parametrize(("budget", "saved"), [(bytes_of(204), [204]), (bytes_of(204) - 1, [])])
+def test_a_prefix_is_saved_if_the_budget_has_room_for_it_alone(budget: int, saved: list[int]) -> None:
+    driver = driven(1, budget)
+    ask(driver, other(1), other(2))
+    assert stored(driver) == saved
+
+
 def test_the_least_recently_used_prefix_goes_first_and_the_budget_holds() -> None:
     driver = driven(1, 3 * bytes_of(204))
     ask(driver, *(other(number) for number in range(4)))
