@@ -258,7 +258,7 @@ def test_prompts_of_several_requests_keep_to_the_target_without_decode_rows() ->
     driver = Driver(FakeModel(context=4096))
     driver.add("a" * 1000)
     driver.add("b" * 1000)
-    assert sum(counts(driver.compute())) == 64
+    assert [sum(counts(driver.compute())) for _ in range(2)] == [64, 64]
 
 
 def test_a_long_prompt_keeps_to_the_target_beside_a_choice_of_its_own_request() -> None:

@@ -12,7 +12,22 @@ from engine.core.kv.prefix_store import PrefixStore
 from engine.core.step import StepPlan
 from engine.errors import EngineFault, LoadError
 from engine.events import Finished, Released, Started, Text
-from engine.protocol.messages import Accepted, Ask, Cancel, Generate, Inspect, LoadFailed, Refused, SetLogLevel
+from engine.info import HeldPrefix
+from engine.protocol.messages import (
+    Accepted,
+    Answered,
+    Ask,
+    Cancel,
+    Generate,
+    HeldPrefixes,
+    Inspect,
+    InspectPrefixes,
+    InspectQueue,
+    LoadFailed,
+    QueueOrder,
+    Refused,
+    SetLogLevel,
+)
 from engine.testing.fake_model import FakeModel
 from engine.worker.loaded import LoadedModel
 from engine.worker.worker import EXIT_FAULT, EXIT_LOAD_FAILED
@@ -74,6 +89,26 @@ def test_slots_are_reported_while_a_pass_runs(client: Client, gate: Gate) -> Non
     assert [slot.state for slot in inspected.slots] == ["prefill", "idle", "idle", "idle"]
     assert inspected.slots[0].request_id == "test"
     assert inspected.metrics.held == 1
+
+
+def test_the_queue_is_reported_while_a_pass_runs(client: Client, gate: Gate) -> None:
+    for key in range(1, 4):
+        client.generate(key, "hello")
+        client.expect(Accepted)
+        if key == 1:
+            gate.wait()
+    client.ask(1, InspectQueue())
+    assert client.expect(Answered) == Answered(1, QueueOrder((2, 3)))
+
+
+def test_as_many_held_prefixes_are_reported_as_are_asked_for(client: Client) -> None:
+    for key in (1, 2):
+        client.generate(key, f"{key}" * 9, max_tokens=1, label=key)
+        client.event(key, Finished)
+    held = HeldPrefix(2, 0, 9), HeldPrefix(1, 0, 9)
+    for most in (1, 9):
+        client.ask(most, InspectPrefixes(most))
+        assert client.expect(Answered) == Answered(most, HeldPrefixes(held[:most]))
 
 
 def test_a_cancel_aborts_the_pass_of_a_lone_request(client: Client, gate: Gate) -> None:

@@ -8,6 +8,8 @@ import pytest
 
 from engine.core.kv.cell_changes import Removal, Restore
 from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
+from engine.core.kv.prefix import Prefix
+from engine.core.kv.prefix_file import file_for
 from engine.core.kv.prefix_store import MIN_SPEED_OF_SAVES, WORTH_SAVING, PrefixStore
 from engine.core.model import CELLS_PER_TOKEN
 from engine.core.sequence import Sequence
@@ -103,6 +105,22 @@ def test_a_prefix_cached_elsewhere_or_cheap_to_compute_is_not_saved() -> None:
     ask_at_once(driver, [PREFIX, other(1, WORTH_SAVING - 5)])
     ask_at_once(driver, [PREFIX + "x", other(2)])
     assert stored(driver) == [], "one was short, and the other was extended where it lay"
+
+
+@pytest.mark.parametrize(("length", "saved"), [(WORTH_SAVING, [WORTH_SAVING]), (WORTH_SAVING - 1, [])])
+def test_a_prefix_is_saved_from_some_tokens_on(length: int, saved: list[int]) -> None:
+    driver = driven(1)
+    ask(driver, PREFIX[:length], other(1))
+    assert stored(driver) == saved
+
+
+def test_a_removed_entry_is_not_waited_for() -> None:
+    store = PrefixStore(ROOM, bytes_of)
+    prefix = Prefix([1] * 400, 400, "")
+    store.fetch(file_for(prefix, bytes_of(400)))
+    assert store.reading
+    store.forget_alike(prefix)
+    assert not store.reading
 
 
 def test_a_prefix_of_a_running_neighbour_is_not_saved() -> None:
