@@ -98,6 +98,12 @@ def test_a_pass_scores_a_few_rows_and_a_lone_prompt_takes_no_more_passes_than_th
     assert SCORED_AT_ONCE == 64
 
 
+def test_a_prompt_with_as_many_scores_as_a_pass_computes_takes_no_second_pass() -> None:
+    driver = Driver()
+    driver.add(PROMPT[: SCORED_AT_ONCE + 1], **ASKED)
+    assert driver.compute().tokens == SCORED_AT_ONCE + 1
+
+
 @pytest.mark.parametrize(
     ("length", "most", "chunk"),
     [(200, SCORED_AT_ONCE, 64), (20, 3 * 21, 64), (200, SCORED_AT_ONCE, 256), (20, SCORED_AT_ONCE, 256)],
