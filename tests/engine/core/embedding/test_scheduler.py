@@ -92,6 +92,16 @@ def test_short_texts_share_a_pass() -> None:
     assert not driver.scheduler.busy
 
 
+def test_clients_that_left_are_forgotten() -> None:
+    driver = Driver()
+    for key in range(3):
+        driver.add(key, 5, 200, client=f"client {key}")
+    driver.step()
+    driver.cancel(0)
+    driver.drain()
+    assert not driver.scheduler._turns._clients
+
+
 def test_a_long_text_takes_several_passes_where_it_may_be_split() -> None:
     driver = Driver(FakeEmbedder(rows=64, cells=256))
     driver.add(1, 150)

@@ -43,6 +43,12 @@ def computed(driver: Driver, prompt: str) -> int:
     return driver.scheduler.metrics().computed_prompt_tokens - before
 
 
+def until_idle(driver: Driver) -> None:
+    """Step as long as the step loop would. Reads do not end meanwhile."""
+    while driver.scheduler.busy:
+        driver.step()
+
+
 @pytest.mark.parametrize("kind", [TRIMS, *KINDS.values()], ids=["trims", *KINDS])
 def test_after_a_restart_a_turn_computes_only_what_is_new(kind: dict[str, bool]) -> None:
     driver, chat = driven(kind), Chat(system=words(0, 2 * WORTH_WRITING))
@@ -72,8 +78,7 @@ def test_requests_with_the_same_beginning_wait_for_one_read() -> None:
     driver = restarted(driver)
     for letter in "xy":
         driver.add(LONG + letter * 20, max_tokens=1)
-    while driver.scheduler.busy:
-        driver.step()
+    until_idle(driver)
     assert len(driver.run.cache.files.reports) == 1  # both wait, and the loop sleeps
     driver.drain()
     assert driver.scheduler.metrics().computed_prompt_tokens == 2 * 20
@@ -85,12 +90,22 @@ def test_others_go_on_while_one_waits_for_a_read() -> None:
     driver = restarted(driver)
     waits = driver.add(LONG, max_tokens=1)
     runs = driver.add("short", max_tokens=3)
-    while driver.scheduler.busy:
-        driver.step()
+    until_idle(driver)
     assert isinstance(driver.last(runs), Finished)
     assert not isinstance(driver.last(waits), Finished)
     driver.drain()
     assert isinstance(driver.last(waits), Finished)
+
+
+def test_a_request_that_comes_during_a_read_does_not_wait_for_it() -> None:
+    driver = driven()
+    computed(driver, LONG)
+    driver = restarted(driver)
+    driver.add(LONG, max_tokens=1)
+    until_idle(driver)
+    comes = driver.add("short", max_tokens=1)
+    until_idle(driver)
+    assert isinstance(driver.last(comes), Finished)
 
 
 def test_a_request_that_starts_after_copies_does_not_wait_for_the_read_of_another_one() -> None:
@@ -101,8 +116,7 @@ def test_a_request_that_starts_after_copies_does_not_wait_for_the_read_of_anothe
         computed(driver, words(seed, COPIED_AT_ONCE))
     waits = driver.add(LONG, max_tokens=1)  # the cells in its slot are saved first, so that no other one starts yet
     starts = driver.add("short", max_tokens=1)
-    while driver.scheduler.busy:
-        driver.step()
+    until_idle(driver)
     assert not isinstance(driver.last(waits), Finished)
     assert isinstance(driver.last(starts), Finished)
 
@@ -114,8 +128,7 @@ def test_a_cancel_during_a_read_frees_the_slot_at_once() -> None:
     waits = driver.add(LONG, max_tokens=1)
     driver.step()
     driver.cancel(waits)
-    while driver.scheduler.busy:
-        driver.step()
+    until_idle(driver)
     assert isinstance(driver.last(waits), Released)
     assert driver.scheduler.metrics().free == 1
     driver.deliver()  # the read ends later, and its cells serve the next request
@@ -236,8 +249,7 @@ def test_an_idle_engine_writes_one_prefix_after_another() -> None:
     for at in range(2):
         driver.add(words(at, 2 * WORTH_WRITING), max_tokens=1)
     written = []
-    while driver.scheduler.busy:
-        driver.step()
+    until_idle(driver)
     for _ in range(3):
         driver.step()
         driver.step()

@@ -6,6 +6,7 @@ import pytest
 
 from engine.core.kv.cell_changes import CellChange, Copy, Removal, Swap
 from engine.core.kv.ledger import COPIED_AT_ONCE, KVLedger
+from engine.core.kv.prefix import Prefix
 from engine.core.model import CELLS_PER_TOKEN, WORTH_COPYING
 from engine.core.sequence import Sequence
 from engine.testing.fake_model import FakeModel
@@ -243,3 +244,31 @@ def test_the_least_recently_used_prefix_is_given_up_first() -> None:
     for leased in (b, a, c):
         keep(ledger, leased)
     assert [hold(ledger, 9).seq_id for _ in range(2)] == [1, 0]
+
+
+def test_a_prefix_that_is_copied_counts_as_used() -> None:
+    ledger = KVLedger(6, FakeModel().traits)
+    held = [hold(ledger), hold(ledger), hold(ledger), hold(ledger, *LONG), hold(ledger, 8), hold(ledger)]
+    keep(ledger, held[3])
+    keep(ledger, held[4])
+    ledger.release(held[1], keep=False)
+    assert hold(ledger, *LONG).seq_id == 1
+    assert hold(ledger, 9).seq_id == 4
+
+
+def test_a_slot_that_was_filled_counts_as_used() -> None:
+    ledger = KVLedger(2, FakeModel().traits)
+    for leased in (hold(ledger), hold(ledger, 7, 8)):
+        keep(ledger, leased)
+    ledger.vacate(ledger.slots[0])
+    ledger.fill(ledger.slots[0], Prefix([4, 5], 2, ""))
+    assert hold(ledger, 9).seq_id == 1
+
+
+def test_a_copy_is_not_cut_where_its_window_begins_later() -> None:
+    ledger = KVLedger(2, FakeModel(windowed=True).traits)
+    hold(ledger, *LONG).computed = len(LONG)
+    copied = hold(ledger, *LONG, 7)
+    assert copied.computed == len(LONG)
+    keep(ledger, copied)
+    assert hold(ledger, *LONG[:-50], 9).computed == 0

@@ -335,6 +335,21 @@ def test_the_longer_of_a_slots_and_a_stored_prefix_is_taken() -> None:
     assert ledger.take_changes() == (Restore(1, 0, 999),)
 
 
+@pytest.mark.parametrize(("room", "reused"), [(partial_bytes_of(100), 100), (0, 0)])
+def test_the_checkpoint_of_a_slot_is_evicted_last_by_the_save_of_its_cells(room: int, reused: int) -> None:
+    store = PrefixStore(bytes_of(300) + room, bytes_of, partial_bytes_of)
+    ledger = KVLedger(2, FakeModel(can_trim=False).traits, store)
+    ended, running = lease(ledger, list(range(300))), lease(ledger, [1] * 300)
+    for one in (ended, running):
+        one.computed = 100
+        ledger.save_checkpoint(one)
+    ended.computed = 300
+    ledger.release(ended, keep=True)
+    ledger.take_changes()
+    assert lease(ledger, [*range(150), *[1] * 50]).computed == reused
+    assert 300 in [one.size for one in store]
+
+
 @pytest.mark.parametrize(("cells_per_token", "saved"), [(MIN_SPEED_OF_SAVES - 0.1, 0), (MIN_SPEED_OF_SAVES, 512)])
 def test_nothing_is_saved_where_copies_are_slow(cells_per_token: float, saved: int) -> None:
     model = FakeModel(slots=1, context=2048)
