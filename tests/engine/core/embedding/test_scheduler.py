@@ -167,6 +167,17 @@ def test_a_full_queue_is_busy_and_started_requests_do_not_count() -> None:
     assert caught.value.code == "queue_full"
 
 
+@pytest.mark.parametrize("texts", [1, 2])
+def test_a_request_leaves_the_queue_once_also_if_it_is_cancelled_later(texts: int) -> None:
+    driver = Driver(FakeEmbedder(texts=texts), queue_limit=1)
+    driver.add(1, 100, 100)
+    driver.step()
+    driver.cancel(1)
+    driver.add(2, 1)
+    with pytest.raises(Busy):
+        driver.add(3, 1)
+
+
 def test_a_client_cannot_fill_the_queue_for_others() -> None:
     driver = Driver(FakeEmbedder(texts=1), queue_limit=9)
     driver.add(1, 100, client="greedy")

@@ -126,6 +126,19 @@ def test_a_longer_text_than_foreseen_counts_at_its_end() -> None:
     assert names(turns) == ["other", "other", "other", "long"]
 
 
+def test_what_a_client_received_counts_also_after_it_has_gone_while_others_wait() -> None:
+    turns: FairTurns[Job, Job] = FairTurns()
+    long = Job("long", 5000)
+    for job in (long, *(Job("other", 10) for _ in range(3))):
+        turns.add(job)
+    assert turns.take() is long
+    turns.begin(long, long, long.cost)
+    long.work = 5000
+    turns.end(long)
+    turns.add(Job("long", 10))
+    assert names(turns) == ["other", "other", "other", "long"]
+
+
 def test_priorities_order_the_requests_of_one_client_only() -> None:
     turns: FairTurns[Job, Job] = FairTurns()
     jobs = [Job("a", 10, priority=0), Job("a", 10, priority=-5), Job("a", 10, priority=-5), Job("b", 10, priority=99)]
