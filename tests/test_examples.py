@@ -13,6 +13,8 @@ from pathlib import Path
 import anyio.to_thread
 import httpx
 import pytest
+from anthropic import Anthropic
+from openai import OpenAI
 
 from gateway.openapi.document import plain_path
 from tests.gateway.application import apis, gateway_of
@@ -95,6 +97,7 @@ PRINTED = {
     ],
 }
 """Regular expressions for the standard output of each example."""
+CLIENTS = (OpenAI, Anthropic)
 ELSEWHERE = {"batch.py", "batch_requests.jsonl", "ollama_sdk_pull.py"}
 """Examples with tests of their own: below, and in `tests/system/test_pulls.py`."""
 
@@ -105,7 +108,10 @@ def run(name: str, *arguments: str) -> str:
         printed = StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
             patch.setattr(sys, "argv", [name, *arguments])
-            runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+            left = runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        for client in left.values():  # the end of a process would close its connections
+            if isinstance(client, CLIENTS):
+                client.close()
         return printed.getvalue()
     if not shutil.which("curl"):
         pytest.skip("curl is not installed")
