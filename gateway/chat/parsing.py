@@ -33,8 +33,7 @@ class ParserKey:
     def parser(self) -> FormatParser:
         """Return a parser for the text of one choice."""
         family = create(self.format)
-        family.calls_end_reasoning &= not self.drafts
-        parser = family.parser(tools=self.tools, thinking=self.thinking, inline=self.inline)
+        parser = family.parser(tools=self.tools, thinking=self.thinking, inline=self.inline, drafts=self.drafts)
         if self.custom:
             parser = CustomInputs(parser, self.custom)
         return _OneCall(parser) if self.one_call else parser

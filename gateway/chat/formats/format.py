@@ -65,13 +65,16 @@ class Format(ABC):
         return f"You may call these functions:\n<tools>\n{listed}\n</tools>{self.call_instructions}"
 
     @abstractmethod
-    def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:
+    def parser(
+        self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False, drafts: bool = False
+    ) -> FormatParser:
         """Return a parser for one choice.
 
         Args:
             tools: the tools in the prompt. A call of any other tool is content; so is every call if there are no tools.
             thinking: True if the prompt ended inside reasoning.
             inline: True if reasoning is content, with its tags.
+            drafts: True if calls in reasoning are only drafts, also where they would end it.
         """
 
     def grammar(self, tools: Sequence[Tool], choice: ToolChoice, *, parallel: bool, thinking: bool) -> Grammar | None:
@@ -147,7 +150,9 @@ class TaggedFormat(Format):
         return {}
 
     @override
-    def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:
+    def parser(
+        self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False, drafts: bool = False
+    ) -> FormatParser:
         if not (tools or self.marks or self.reasoning_tags):
             return TextParser()
         known = {tool.name: tool for tool in tools}
@@ -157,7 +162,10 @@ class TaggedFormat(Format):
             marks=self.marks,
             leading=self.leading(known),
             reasoning=ReasoningSyntax(
-                self.reasoning_tags, ended_by_calls=self.calls_end_reasoning, again=self.reasons_again, opened=thinking
+                self.reasoning_tags,
+                ended_by_calls=self.calls_end_reasoning and not drafts,
+                again=self.reasons_again,
+                opened=thinking,
             ),
         )
         return ReaderParser(reader, inline=inline)

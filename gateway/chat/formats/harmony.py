@@ -15,7 +15,7 @@ from gateway.chat.deltas import FormatParser
 from gateway.chat.formats.format import Format
 from gateway.chat.formats.lark import ANYTHING, Rules, arguments, either
 from gateway.chat.formats.output import Output
-from gateway.chat.formats.parser import ReaderParser, Tags, attempt
+from gateway.chat.formats.parser import NOTHING, ReaderParser, Tags, attempt
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Emit, Reading, Source, Truncated
 from gateway.chat.formats.values import read_value
@@ -46,7 +46,9 @@ class Harmony(Format):
         super().__init__(special_tokens, Tags(_OPENING, _END))
 
     @override
-    def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:
+    def parser(
+        self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False, drafts: bool = False
+    ) -> FormatParser:
         reader = partial(_read_messages, tools={tool.name: tool for tool in tools}, thinking=thinking)
         return ReaderParser(reader, inline=inline)
 
@@ -115,7 +117,7 @@ def _read_call(source: Source, out: Output, name: str) -> Reading[bool]:
         return cut
     out.call(name)
     if empty is not None:
-        out.arguments("{}")
+        out.arguments(NOTHING)
         return True
     yield from read_value(source, out.arguments)
     yield from source.skip_whitespace()

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from gateway.chat.formats.lark import Rules, arguments
 from gateway.chat.formats.output import Output
+from gateway.chat.formats.parser import NOTHING
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source
 from gateway.chat.formats.values import as_json, read_string, read_value
@@ -13,7 +14,6 @@ from gateway.chat.tools import Tool
 _NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
 _OTHER = ("id", "type", "tool_call_id")
-_NOTHING = "{}"
 
 
 def read_object(source: Source, out: Output, tools: Mapping[str, Signature], *, end: str = "") -> Reading[None]:
@@ -76,7 +76,7 @@ class _JsonCall:
     def finish(self) -> None:
         if not self._began:
             self._begin()
-            self._out.arguments("".join(self._early) or _NOTHING)
+            self._out.arguments("".join(self._early) or NOTHING)
         self._source.commit()
 
     def _read_name(self) -> Reading[None]:
@@ -99,9 +99,9 @@ class _JsonCall:
     def _read_other(self) -> Reading[str]:
         """Return arguments that are null, or an object in a string."""
         if (yield from self._source.follows("null")):
-            return _NOTHING
+            return NOTHING
         text = yield from read_string(self._source)
-        value = as_json(text) if text.strip() else _NOTHING
+        value = as_json(text) if text.strip() else NOTHING
         if value is None or not value.startswith("{"):
             raise Malformed
         return value

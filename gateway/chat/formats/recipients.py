@@ -35,7 +35,9 @@ class Recipients(Format):
         super().__init__(special_tokens, None)
 
     @override
-    def parser(self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False) -> FormatParser:
+    def parser(
+        self, *, tools: Sequence[Signature], thinking: bool, inline: bool = False, drafts: bool = False
+    ) -> FormatParser:
         reader = partial(_read_messages, tools={tool.name: tool for tool in tools})
         return ReaderParser(reader, inline=inline)
 

@@ -107,10 +107,10 @@ def test_every_family_describes_the_tools_where_the_template_does_not_show_them(
     assert all(word in text for word in ("add", "Adds.", '"x"'))
 
 
-def test_a_family_with_a_form_of_its_own_is_told_no_other() -> None:
+def test_a_family_with_a_form_of_its_own_gets_no_other() -> None:
     template = TEMPLATES["mistral"].replace("{{ tools }}", "")
-    told = choose(template).instructions([Tool("now", None, {})])
-    assert told == 'You may call these functions:\n<tools>\n{"name": "now", "parameters": {}}\n</tools>'
+    text = choose(template).instructions([Tool("now", None, {})])
+    assert text == 'You may call these functions:\n<tools>\n{"name": "now", "parameters": {}}\n</tools>'
 
 
 @pytest.mark.parametrize(("template", "shown"), [("", False), ("</think>", True)])
