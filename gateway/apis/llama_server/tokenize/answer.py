@@ -14,9 +14,11 @@ class TokenPiece(JsonObject):
 
 
 class Tokens(JsonObject):
-    """The tokens of a text."""
+    """The tokens of a text. `count` and `max_model_len`, the size of a slot's context, are vLLM's."""
 
     tokens: list[Count] | list[TokenPiece]
+    count: Count
+    max_model_len: Count
 
 
 class DetokenizedText(JsonObject):
@@ -33,16 +35,18 @@ class TokensEncoder:
         """Start without tokens. The answer has ids; with `with_pieces`, their texts too."""
         self._with_pieces = with_pieces
         self._parts = [b'{"tokens":[']
+        self._count = 0
 
     def add(self, tokens: TokenRun) -> None:
         """Append the next tokens."""
         if tokens.ids:
             comma = b"," if len(self._parts) > 1 else b""
             self._parts.append(comma + orjson.dumps(self._items(tokens))[1:-1])
+            self._count += len(tokens.ids)
 
-    def parts(self) -> list[bytes]:
-        """Return the answer, `Tokens` as JSON, in parts."""
-        return [*self._parts, b"]}"]
+    def parts(self, context: int) -> list[bytes]:
+        """Return the answer, `Tokens` as JSON, in parts. `context` is the size of a slot's context in tokens."""
+        return [*self._parts, b'],"count":%d,"max_model_len":%d}' % (self._count, context)]
 
     def _items(self, tokens: TokenRun) -> list[Count] | list[TokenPiece]:
         if not self._with_pieces:

@@ -21,7 +21,7 @@ class TokenizeEndpoints:
         self._models = models
 
     async def tokenize(self, call: Call[TokenizeCall]) -> JsonReply[Tokens]:
-        """Return `{"tokens": […]}`: ids, or objects of id and piece."""
+        """Return `{"tokens": […], …}`: ids, or objects of id and piece."""
         asked = call.prepared
         served = await self._models.resolve(call.caller, asked.model, Task.TOKENIZE)
         answer = TokensEncoder(with_pieces=asked.with_pieces)
@@ -34,7 +34,7 @@ class TokenizeEndpoints:
             client=call.caller.client,
             sent=call.caller.release_body,
         )
-        return JsonReply.encoded(*answer.parts())
+        return JsonReply.encoded(*answer.parts(served.loaded.context))
 
     async def detokenize(self, call: Call[DetokenizeCall]) -> JsonReply[DetokenizedText]:
         """Return `{"content": …}`. Control tokens appear as their names; invalid UTF-8 becomes U+FFFD."""

@@ -10,7 +10,7 @@ from gateway.apis.llama_server.tokenize.answer import TokensEncoder
 from gateway.apis.llama_server.tokenize.request import MAX_TEXT
 from tests.gateway.application import app_of
 from tests.gateway.asgi import post
-from tests.gateway.fake_engine import BOS, CONTROL, FakeEngine
+from tests.gateway.fake_engine import BOS, CONTROL, MODEL, FakeEngine
 
 pytestmark = pytest.mark.anyio
 
@@ -35,7 +35,8 @@ pytestmark = pytest.mark.anyio
 )
 async def test_tokenize_returns_the_tokens_of_a_text(body: dict[str, Any], tokens: list[Any]) -> None:
     reply = await post(app_of(FakeEngine()), "/tokenize", body)
-    assert (reply.status, reply.json) == (200, {"tokens": tokens})
+    expected = {"tokens": tokens, "count": len(tokens), "max_model_len": MODEL.context}
+    assert (reply.status, reply.json) == (200, expected)
 
 
 @pytest.mark.parametrize(
@@ -99,4 +100,4 @@ def test_a_long_answer_is_encoded_part_by_part(with_pieces: bool) -> None:
         encoder.add(TokenRun(0, ids, tuple(b"%d" % token for token in ids) if with_pieces else ()))
         encoder.add(TokenRun(0, ()))
     expected = [{"id": token, "piece": str(token)} if with_pieces else token for token in range(12)]
-    assert orjson.loads(b"".join(encoder.parts())) == {"tokens": expected}
+    assert orjson.loads(b"".join(encoder.parts(64))) == {"tokens": expected, "count": 12, "max_model_len": 64}
