@@ -23,8 +23,8 @@ ERROR = b'{"error":{"message":"m","type":"server_error","param":null,"code":null
 WRONG: dict[str, tuple[str, str, int, Mapping[str, str], bytes]] = {
     "status": ("POST", "/apply-template", 429, JSON, ERROR),
     "type": ("POST", "/tokenize", 200, EVENTS, b""),
-    "body": ("POST", "/tokenize", 200, JSON, b'{"tokens":["a"]}'),
-    "another field": ("POST", "/tokenize", 200, JSON, b'{"tokens":[],"more":1}'),
+    "body": ("POST", "/tokenize", 200, JSON, b'{"tokens":["a"],"count":1,"max_model_len":1}'),
+    "another field": ("POST", "/tokenize", 200, JSON, b'{"tokens":[],"count":0,"max_model_len":1,"more":1}'),
     "error": ("POST", "/tokenize", 400, JSON, b'{"error":"m"}'),
     "no id": ("POST", "/tokenize", 400, {"content-type": "application/json"}, ERROR),
     "a header of other statuses": ("POST", "/tokenize", 400, {**JSON, "retry-after": "1"}, ERROR),
