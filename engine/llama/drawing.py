@@ -104,7 +104,11 @@ class Drawer:
         self._model = model
         self._rows = RowThreads(threads)
         self._shared = SamplerResources(
-            Candidates(model.info.vocabulary), model.end_tokens, model.info.context, model.dry
+            Candidates(model.info.vocabulary),
+            model.end_tokens,
+            model.info.context,
+            model.dry,
+            model.suppressed_tokens,
         )
         self._tokens: tuple[dict[int, Token], dict[int, Token]] = {}, {}
         self._samplers: dict[Sequence, SequenceSampler] = {}

@@ -52,6 +52,10 @@ the others gain."""
 class LlamaModel(Model):
     """Owns the C model and frees it once. Any thread may use it, except for `close`."""
 
+    end_tokens: frozenset[int]
+    """The ids that end a generation."""
+    suppressed_tokens: frozenset[int]
+    """The ids that the model's file excludes from generated texts."""
     attention: Attention
     """The attention implementation to use."""
     memory: MemoryPlan
@@ -105,6 +109,7 @@ class LlamaModel(Model):
             self.adapters = resources.enter_context(closing(LoraAdapters(handle, config.adapters)))
             self.control = _control_vector(handle, config)
             self._tokenizer = resources.enter_context(closing(Tokenizer(llama_cpp.llama_model_get_vocab(handle))))
+            self.end_tokens, self.suppressed_tokens = self._tokenizer.end_tokens, self._tokenizer.suppressed_tokens
             self.recurrent, self.window = metadata.recurrent(handle), metadata.window(handle)
             keys, values = metadata.head_sizes(handle)
             attention = choose_attention(metadata.asks_for_flash(handle, config), max(keys))
@@ -227,11 +232,6 @@ class LlamaModel(Model):
         streams = 1 if self.traits.pool or self.recurrent else self.info.slots
         layout = self.attention.kind, self.memory.full_windows, streams
         return [llama_cpp.__version__, library, llama_cpp.LLAMA_STATE_SEQ_VERSION, *layout, context]
-
-    @property
-    def end_tokens(self) -> frozenset[int]:
-        """The ids that end a generation."""
-        return self._tokenizer.end_tokens
 
     @override
     def tokenize(self, text: str, *, special: bool = True, begin: bool = True) -> list[int]:

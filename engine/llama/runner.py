@@ -255,7 +255,8 @@ def _open_context(
     samplers.put_into(params)
     context = resources.enter_context(LlamaContext(model, config, params, purpose=purpose))
     if samplers.supported:
-        return context, BestTokens(context, samplers, config.slots, model.info.vocabulary, model.end_tokens)
+        tokens = model.info.vocabulary, model.end_tokens, model.suppressed_tokens
+        return context, BestTokens(context, samplers, config.slots, *tokens)
     logger.warning("backend sampling is off: the device of the output layer cannot select the best tokens")
     samplers.detach(context.set_sampler)
     return context, None

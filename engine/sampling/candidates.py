@@ -69,7 +69,8 @@ class Candidates(threading.local):
 
     def kept(self) -> tuple[Ids, Logits]:
         """Return the candidates that the last chain has left, with their logits."""
-        rows = self._rows[: self._array.size]
+        first = (ctypes.addressof(self._array.data[0]) - self._rows.ctypes.data) // _ROW.itemsize  # XTC moves it
+        rows = self._rows[first : first + self._array.size]
         return rows["id"].copy(), rows["logit"].copy()
 
     def _apply(self, chain: SamplerChain, ids: Ids, logits: Logits) -> None:

@@ -18,3 +18,5 @@ class SamplerResources:
     """Tokens of a slot."""
     dry: DryTemplates
     """Maker of the DRY samplers."""
+    suppressed_tokens: frozenset[int] = frozenset()
+    """The ids that are never drawn, unless a grammar allows no other."""

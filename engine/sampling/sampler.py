@@ -62,9 +62,9 @@ class SequenceSampler:
         self._drawn = 0
         self._keeps = keeps
         self._kept: tuple[Ids, Logits] = _NONE.ids, np.empty(0, np.float32)
-        self._ends = _Hidden.of(resources.end_tokens) if sampling.ignore_eos else _NONE
-        at_first = {*resources.end_tokens, *stop_tokens} if sampling.min_tokens else ()
-        self._ends_and_stops = _Hidden.of(at_first) if at_first else _NONE
+        suppressed, ends = resources.suppressed_tokens, resources.end_tokens
+        self._never = _Hidden.of(suppressed | ends if sampling.ignore_eos else suppressed)
+        self._not_at_first = _Hidden.of(suppressed.union(ends, stop_tokens)) if sampling.min_tokens else self._never
         self._bias_ids, self._biases = _biases(sampling, resources.candidates.vocabulary)
         active = active_samplers(sampling)
         leading = tuple(takewhile(penalties.NAMES.__contains__, active))
@@ -160,7 +160,7 @@ class SequenceSampler:
         adjusts = self._constraint or self._penalties or self._biases.size
         if adjusts or self._keeps or self._sampling.min_tokens or not self._greedy:
             return None
-        return self._ends.tokens
+        return self._never.tokens
 
     def kept(self) -> Logits:
         """Return the logits that the samplers left in the last draw, minus infinity for tokens that they dropped."""
@@ -186,7 +186,7 @@ class SequenceSampler:
         return int(logits.argmax())
 
     def _best(self, logits: Logits, best: int) -> int:
-        """Suppress tokens that must not come yet, unless the grammar allows no other. Return the best token."""
+        """Suppress tokens that must not come, or not yet, unless the grammar allows no other. Return the best token."""
         hidden = self._hidden()
         if best in hidden.tokens or (hidden.tokens and not self._greedy):
             before = logits[hidden.ids] if self._constraint else None
@@ -202,8 +202,8 @@ class SequenceSampler:
 
     def _hidden(self) -> "_Hidden":
         if self._drawn < self._sampling.min_tokens:
-            return self._ends_and_stops
-        return self._ends
+            return self._not_at_first
+        return self._never
 
 
 def best_are_enough(sampling: Sampling, count: int, *, hidden: int) -> bool:
@@ -228,7 +228,7 @@ def best_are_enough(sampling: Sampling, count: int, *, hidden: int) -> bool:
 
 
 class _Hidden(NamedTuple):
-    """Tokens that must not come yet."""
+    """Tokens that must not come, or not yet."""
 
     tokens: frozenset[int]
     """Their ids."""

@@ -47,11 +47,13 @@ class BestTokens:
         sequences: int,
         vocabulary: int,
         end_tokens: frozenset[int],
+        suppressed_tokens: frozenset[int],
     ) -> None:
         """Use the samplers of all sequences of a context. Both must outlive this object."""
         self._context = context
         self._samplers = samplers
-        self._sequences, self._vocabulary, self._end_tokens = sequences, vocabulary, end_tokens
+        self._sequences, self._vocabulary = sequences, vocabulary
+        self._end_tokens, self._suppressed_tokens = end_tokens, suppressed_tokens
         self._suffice: dict[Sequence, bool] = {}
         self._waited = 0
         self.count = samplers.count
@@ -82,8 +84,8 @@ class BestTokens:
         known = self._suffice.get(sequence)
         if known is None:
             request, sampling = sequence.request, sequence.request.sampling
-            hides = sampling.ignore_eos or sampling.min_tokens > 0
-            hidden = len(self._end_tokens | sequence.stop_tokens) if hides else 0
+            ends = self._end_tokens | sequence.stop_tokens if sampling.ignore_eos or sampling.min_tokens > 0 else ()
+            hidden = len(self._suppressed_tokens.union(ends))
             simple = request.logprobs is None and sequence.grammar is None
             known = self._suffice[sequence] = simple and best_are_enough(sampling, self.count, hidden=hidden)
         return known

@@ -45,6 +45,8 @@ class Tokenizer:
     """Text of the end-of-sequence token; empty without one."""
     end_tokens: frozenset[int]
     """The ids that end a generation."""
+    suppressed_tokens: frozenset[int]
+    """The ids that the model's file excludes from generated texts, such as those without weights."""
     infills: bool
     """True if there are tokens for fill-in-the-middle prompts."""
     fill_tokens: dict[str, int]
@@ -65,6 +67,7 @@ class Tokenizer:
         self.eos = self._name(llama_cpp.llama_vocab_eos(vocab))
         is_end = llama_cpp.llama_vocab_is_eog
         self.end_tokens = frozenset(token for token in range(self.size) if is_end(vocab, token))
+        self.suppressed_tokens = frozenset(_suppressed_tokens(vocab))
         gap = (llama_cpp.llama_vocab_fim_pre, llama_cpp.llama_vocab_fim_suf, llama_cpp.llama_vocab_fim_mid)
         self._gap: list[int] = [token(vocab) for token in gap]
         finders = zip(_FILL_NAMES, (*gap, llama_cpp.llama_vocab_fim_rep, llama_cpp.llama_vocab_fim_sep), strict=True)
@@ -275,3 +278,9 @@ class Tokenizer:
             if given >= 0:
                 return buffer.raw[:given]
             size = -given
+
+
+def _suppressed_tokens(vocab: int) -> list[int]:
+    count = ctypes.c_int32()
+    tokens = llama_cpp.llama_vocab_get_suppress_tokens(vocab, ctypes.byref(count))
+    return tokens[: count.value] if tokens else []

@@ -184,6 +184,22 @@ def test_a_neighbour_that_needs_all_logits_comes_and_goes(
     assert drawn[1][1] == [2] * 2 + [3] * 3 + [2] * (PATIENCE + 2)
 
 
+@pytest.mark.parametrize(("top", "copied"), [(BEST - 3, 0), (BEST - 2, 6)])
+def test_suppressed_tokens_among_the_best_are_not_drawn(
+    model: LlamaModel, monkeypatch: pytest.MonkeyPatch, top: int, copied: int
+) -> None:
+    with opened(model, choice=False) as runner:
+        ((usual,), _) = generate(runner, 6, sequence(0))
+    monkeypatch.setattr(model, "suppressed_tokens", frozenset(usual[:3]))
+    drawn = []
+    for choice in (True, False):
+        with opened(model, choice=choice) as runner:
+            drawn.append(generate(runner, 6, sequence(0), sequence(1, top_k(top))))
+    assert drawn[0][0] == drawn[1][0]
+    assert (drawn[0][1], drawn[1][1]) == (2 * copied, 12)
+    assert not {*drawn[0][0][0], *drawn[0][0][1]} & set(usual[:3])
+
+
 def test_scores_of_a_prompt_need_all_logits(runners: tuple[LlamaRunner, LlamaRunner]) -> None:
     scores = []
     for runner in runners:

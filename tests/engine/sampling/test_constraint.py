@@ -81,10 +81,18 @@ def test_a_mask_that_costs_too_much_fails_the_draw(model: LlamaModel, monkeypatc
 class Spelling:
     """Draws by prepared logits, and keeps the text."""
 
-    def __init__(self, model: LlamaModel, regex: str, sampling: Sampling, stops: tuple[int, ...] = ()) -> None:
+    def __init__(
+        self,
+        model: LlamaModel,
+        regex: str,
+        sampling: Sampling,
+        *,
+        stops: tuple[int, ...] = (),
+        suppressed: frozenset[int] = frozenset(),
+    ) -> None:
         self.model, self.workers = model, ByHand()
-        size = model.info.vocabulary
-        resources = SamplerResources(Candidates(size), model.end_tokens, 256, DryTemplates(model._tokenizer.vocab, 256))
+        dry = DryTemplates(model._tokenizer.vocab, 256)
+        resources = SamplerResources(Candidates(model.info.vocabulary), model.end_tokens, 256, dry, suppressed)
         made = constraint(model, regex, self.workers)
         self.sampler = SequenceSampler(sampling, 1, resources, prompt=[], stop_tokens=stops, constraint=made)
 
@@ -136,6 +144,13 @@ def test_stop_tokens_wait_for_min_tokens_unless_the_grammar_leaves_no_other(mode
     other = token(model, b"b")
     spelling = Spelling(model, "[ab]a", Sampling(temperature=0.0, min_tokens=9), stops=stops)
     assert [spelling.draw(stops[0], other) for _ in range(2)] == [other, stops[0]]
+
+
+def test_suppressed_tokens_are_drawn_only_where_the_grammar_leaves_no_other(model: LlamaModel) -> None:
+    letters = [[at for at in range(model.info.vocabulary) if model.piece(at) == letter] for letter in (b"a", b"b")]
+    likely, other = letters[0][0], letters[1][0]
+    spelling = Spelling(model, "[ab]a", Sampling(temperature=0.0), suppressed=frozenset(letters[0]))
+    assert [spelling.draw(likely, other) for _ in range(2)] == [other, likely]
 
 
 def test_a_model_without_a_finite_logit_for_any_allowed_token_fails_the_draw(model: LlamaModel) -> None:

@@ -47,10 +47,13 @@ def make(
     prompt: list[int] = PROMPT,
     candidates: Candidates | None = None,
     stop_tokens: tuple[int, ...] = (),
+    suppressed: tuple[int, ...] = (),
+    keeps: bool = False,
 ) -> SequenceSampler:
     no_vocabulary = DryTemplates(0, CONTEXT)
-    resources = SamplerResources(candidates or Candidates(vocabulary), frozenset(END), CONTEXT, no_vocabulary)
-    return SequenceSampler(sampling, seed, resources, prompt=prompt, stop_tokens=stop_tokens)
+    memory = candidates or Candidates(vocabulary)
+    resources = SamplerResources(memory, frozenset(END), CONTEXT, no_vocabulary, frozenset(suppressed))
+    return SequenceSampler(sampling, seed, resources, prompt=prompt, stop_tokens=stop_tokens, keeps=keeps)
 
 
 def penalties(sampling: Sampling, vocabulary: int) -> list[Any]:
@@ -390,13 +393,46 @@ def test_no_end_before_min_tokens(fields: dict[str, Any], tokens: list[int]) -> 
     [(Sampling(top_k=5), 5), (Sampling(temperature=0.0), 1), (Sampling(top_k=40, top_p=0.5, temperature=0.7), None)],
 )
 def test_the_logits_that_the_samplers_leave_are_kept_on_request(sampling: Sampling, count: int | None) -> None:
-    no_vocabulary = DryTemplates(0, CONTEXT)
-    resources = SamplerResources(Candidates(SMALL), frozenset(END), CONTEXT, no_vocabulary)
-    sampler = SequenceSampler(sampling, 1, resources, prompt=PROMPT, keeps=True)
-    same = make(sampling)
+    sampler, same = make(sampling, keeps=True), make(sampling)
     with contextlib.closing(sampler), contextlib.closing(same):
         token = next_token(sampler, make_logits(SMALL, 3))
         left = np.flatnonzero(sampler.kept() > -math.inf)
         assert token in left
         assert len(left) == count or (count is None and 1 <= len(left) < SMALL)
         assert token == next_token(same, make_logits(SMALL, 3))
+
+
+@pytest.mark.parametrize("order", [("top_k", "xtc"), ("top_k", "xtc", "min_p", "temperature"), ("xtc",)], ids=str)
+def test_what_xtc_drops_is_not_kept(order: tuple[str, ...]) -> None:
+    logits = np.zeros(SMALL, np.float32)
+    logits[:6] = 9.0, 8.9, 8.8, 8.0, 7.0, 6.0
+    sampling = Sampling(
+        samplers=order, top_k=6, min_p=0.01, temperature=0.5, xtc_probability=1.0, xtc_threshold=0.2, seed=1
+    )
+    with contextlib.closing(make(sampling, keeps=True)) as sampler:
+        token = next_token(sampler, logits.copy())
+        left = np.flatnonzero(sampler.kept() > -math.inf)
+    assert token in left
+    assert set(left[:4].tolist()) == {2, 3, 4, 5}, "the least likely of the three likely tokens stays"
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"temperature": 0.0},
+        {},
+        {"top_k": 1},
+        {"top_p": 0.01},
+        {"typical_p": 0.01},
+        {"mirostat": 2},
+        {"temperature": 0.0, "min_tokens": 5},
+        {"temperature": 0.0, "ignore_eos": True},
+        {"temperature": 0.0, "logit_bias": ((20, 100.0),)},
+    ],
+    ids=str,
+)
+def test_suppressed_tokens_are_never_drawn(shape: dict[str, Any]) -> None:
+    logits = np.full(SMALL, -30.0, np.float32)
+    logits[[20, 21, 40]] = 60.0, 50.0, 30.0
+    with contextlib.closing(make(Sampling(**shape), suppressed=(20, 21))) as sampler:
+        assert [next_token(sampler, logits.copy()) for _ in range(3)] == [40] * 3

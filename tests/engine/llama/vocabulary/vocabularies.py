@@ -52,6 +52,7 @@ def write_vocabulary(
     marks: Sequence[str] = (),
     pre: str = "gpt-2",
     byte_fallback: bool = True,
+    suppressed: Sequence[int] = (),
 ) -> Path:
     """Write a vocabulary.
 
@@ -65,6 +66,7 @@ def write_vocabulary(
         marks: further user-defined tokens.
         pre: the way in which `bpe` splits texts into words.
         byte_fallback: whether `spm` has tokens of single bytes.
+        suppressed: ids that the file excludes from generated texts.
     """
     kinds = gguf.TokenType
     special = [(UNKNOWN, kinds.UNKNOWN), *((one, kinds.CONTROL) for one in CONTROL)]
@@ -86,6 +88,8 @@ def write_vocabulary(
         writer.add_unk_token_id(0)
     writer.add_bos_token_id(1)
     writer.add_eos_token_id(2)
+    if suppressed:
+        writer.add_array("tokenizer.ggml.suppress_tokens", suppressed)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()
