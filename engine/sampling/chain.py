@@ -10,7 +10,8 @@ from engine.sampling.native_calls import short
 if TYPE_CHECKING:
     from llama_cpp.llama_cpp import llama_sampler_p
 
-_accept = short(llama_cpp.llama_sampler_accept)
+accept = short(llama_cpp.llama_sampler_accept)
+"""Adds a token to the text of a sampler."""
 
 
 class SamplerChain:
@@ -45,7 +46,7 @@ class SamplerChain:
 
     def accept(self, token: int) -> None:
         """Add a token to the text that every sampler looks at."""
-        _accept(self.handle, token)
+        accept(self.handle, token)
 
     def close(self) -> None:
         """Free the samplers. Repeatable."""

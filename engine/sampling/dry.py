@@ -74,12 +74,11 @@ class DryTemplates:
                 llama_cpp.llama_sampler_free(self._templates.popitem()[1])
 
     def _key(self, sampling: Sampling) -> _Key:
-        window = sampling.dry_penalty_last_n
         return (
             sampling.dry_multiplier,
             sampling.dry_base,
             sampling.dry_allowed_length,
-            self._context if window < 0 else min(window, self._context),
+            window(sampling, self._context),
             sampling.dry_sequence_breakers,
         )
 
@@ -95,6 +94,11 @@ class DryTemplates:
         self._templates[key] = template
         if len(self._templates) > _TEMPLATES:
             llama_cpp.llama_sampler_free(self._templates.popitem(last=False)[1])
+
+
+def window(sampling: Sampling, context: int) -> int:
+    """Return the number of last tokens that DRY looks at, of a text of `context` tokens at most."""
+    return context if sampling.dry_penalty_last_n < 0 else min(sampling.dry_penalty_last_n, context)
 
 
 def wanted(sampling: Sampling) -> bool:

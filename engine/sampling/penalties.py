@@ -1,14 +1,15 @@
 """Penalties on tokens that occur in the text."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import llama_cpp
 import numpy as np
 
 from engine.request import Sampling
+from engine.sampling import dry
 from engine.sampling.candidates import Candidates, Ids, Logits
-from engine.sampling.chain import SamplerChain
+from engine.sampling.chain import SamplerChain, accept
 from engine.sampling.resources import SamplerResources
 
 if TYPE_CHECKING:
@@ -27,12 +28,13 @@ def penalty_samplers(
     `presence_penalty` count generated tokens, as in OpenAI's API.
     """
     context, vocabulary = resources.context, resources.candidates.vocabulary
+    counted = _counted(name, sampling, prompt, context)
     if name == "dry":
-        yield _with_text(resources.dry.sampler(sampling), prompt)
+        yield _with_text(resources.dry.sampler(sampling), counted)
         return
-    window = context if sampling.repeat_last_n < 0 else min(sampling.repeat_last_n, context)
+    window = _repeat_window(sampling, context)
     repeat = llama_cpp.llama_sampler_init_penalties(vocabulary, window, sampling.repeat_penalty, 0.0, 0.0)
-    yield _with_text(repeat, prompt[len(prompt) - min(window, len(prompt)) :])
+    yield _with_text(repeat, counted)
     yield llama_cpp.llama_sampler_init_penalties(
         vocabulary, context, 1.0, sampling.frequency_penalty, sampling.presence_penalty
     )
@@ -40,23 +42,22 @@ def penalty_samplers(
 
 def wanted(sampling: Sampling) -> bool:
     """Return whether `penalties` has an effect."""
-    repeats = sampling.repeat_penalty != 1.0 and sampling.repeat_last_n != 0
-    return repeats or sampling.frequency_penalty != 0.0 or sampling.presence_penalty != 0.0
+    return _repeats(sampling) or sampling.frequency_penalty != 0.0 or sampling.presence_penalty != 0.0
 
 
 class Penalties:
-    """A chain of penalties, applied only to tokens in the text, because llama.cpp would look up every candidate."""
+    """A chain of penalties, applied only to tokens that count, because llama.cpp would look up every candidate."""
 
     def __init__(
-        self, names: Iterable[str], sampling: Sampling, prompt: list[int], resources: SamplerResources
+        self, names: tuple[str, ...], sampling: Sampling, prompt: list[int], resources: SamplerResources
     ) -> None:
         """Make the samplers; `names` are of `NAMES`, in their order."""
         self._candidates: Candidates = resources.candidates
         self._chain = SamplerChain(
             sampler for name in names for sampler in penalty_samplers(name, sampling, prompt, resources)
         )
-        self._seen = set(prompt)
-        self._ids: Ids = np.unique(np.array(prompt, np.int32))
+        self._seen = set().union(*(_counted(name, sampling, prompt, resources.context) for name in names))
+        self._ids: Ids = np.array(list(self._seen), np.int32)
 
     def apply(self, logits: Logits) -> None:
         """Change the logits, one for each token of the vocabulary, in place."""
@@ -74,7 +75,24 @@ class Penalties:
         self._chain.close()
 
 
-def _with_text(sampler: "llama_sampler_p", tokens: Iterable[int]) -> "llama_sampler_p":
+def _counted(name: str, sampling: Sampling, prompt: list[int], context: int) -> list[int]:
+    """Return the end of a prompt that a sampler looks at."""
+    if name == "dry":
+        window = dry.window(sampling, context)
+    else:
+        window = _repeat_window(sampling, context) if _repeats(sampling) else 0
+    return prompt[max(0, len(prompt) - window) :]
+
+
+def _repeats(sampling: Sampling) -> bool:
+    return sampling.repeat_penalty != 1.0 and sampling.repeat_last_n != 0
+
+
+def _repeat_window(sampling: Sampling, context: int) -> int:
+    return context if sampling.repeat_last_n < 0 else min(sampling.repeat_last_n, context)
+
+
+def _with_text(sampler: "llama_sampler_p", tokens: list[int]) -> "llama_sampler_p":
     for token in tokens:
-        llama_cpp.llama_sampler_accept(sampler, token)
+        accept(sampler, token)
     return sampler

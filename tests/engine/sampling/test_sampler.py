@@ -24,6 +24,7 @@ from engine.sampling.truncation.shares import Shares
 from engine.sampling.truncation.whole import FEW
 from tests.c_calls import count_calls
 from tests.engine.sampling.draws import next_token
+from tests.engine.work import NOISE, Work, work_of
 
 END = (3, 7)
 CONTEXT = 4096
@@ -436,3 +437,22 @@ def test_suppressed_tokens_are_never_drawn(shape: dict[str, Any]) -> None:
     logits[[20, 21, 40]] = 60.0, 50.0, 30.0
     with contextlib.closing(make(Sampling(**shape), suppressed=(20, 21))) as sampler:
         assert [next_token(sampler, logits.copy()) for _ in range(3)] == [40] * 3
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        {"frequency_penalty": 0.5},
+        {"repeat_penalty": 1.5, "repeat_last_n": 8},
+        {"dry_multiplier": 1.0, "dry_penalty_last_n": 8, "dry_sequence_breakers": ()},
+    ],
+    ids=str,
+)
+def test_the_part_of_a_prompt_that_no_penalty_counts_is_no_work(shape: dict[str, Any]) -> None:
+    def opened(length: int) -> Work:
+        prompt = [at % SMALL for at in range(length)]
+        return work_of(lambda: make(Sampling(**shape), prompt=prompt).close())
+
+    few, many = opened(50), opened(4000)
+    assert few.instructions == many.instructions
+    assert many.allocated - few.allocated < NOISE
