@@ -158,7 +158,7 @@ class LlamaModel(Model):
                 configured.
         """
         gpus = self.placement.gpus
-        if any(gpu.startswith("CUDA") for gpu in gpus):
+        if self.placement.offloads_to_cuda:
             check_cuda(config, self.attention, llama_cpp.llama_print_system_info().decode())
         trained, recurrent = metadata.extended_context(handle, config), metadata.has_state(handle)
         name, size = metadata.architecture(handle), self._tokenizer.size

@@ -32,6 +32,11 @@ class Placement:
         """True if layers are offloaded, of which the output layer is always one."""
         return bool(self.devices) and self.gpu_layers != 0
 
+    @property
+    def offloads_to_cuda(self) -> bool:
+        """True if layers are offloaded to a device of CUDA."""
+        return self.offloads and any(device.name.startswith("CUDA") for device in self.devices)
+
     def offloads_all(self, layers: int) -> bool:
         """Return whether so many layers and the output layer are offloaded, and no tensor is placed by its name."""
         return bool(self.devices) and not self.overrides and not 0 <= self.gpu_layers <= layers

@@ -166,3 +166,18 @@ def test_the_sizes_of_layers_are_those_of_their_tensors() -> None:
 def test_each_layer_has_cells_and_states_of_its_own() -> None:
     tensors, cells = {"blk.0.attn_q.weight": 5, "blk.1.ssm_in.weight": 6}, [CellBytes(7, 0), CellBytes(0, 8)]
     assert layer_bytes(tensors, cells, slots=2, context=100) == [LayerBytes(5 + 2 * 100 * 7), LayerBytes(6 + 2 * 8)]
+
+
+@pytest.mark.parametrize(
+    ("layers", "names", "expected"),
+    [
+        (-1, ["CUDA0"], True),
+        (1, ["Vulkan0", "CUDA0"], True),
+        (0, ["CUDA0"], False),
+        (-1, ["Vulkan0"], False),
+        (-1, [], False),
+    ],
+)
+def test_layers_of_cuda_devices(layers: int, names: list[str], expected: bool) -> None:
+    found = tuple(FakeDevice(at, name) for at, name in enumerate(names))
+    assert Placement(layers, (), (), found).offloads_to_cuda is expected
