@@ -61,8 +61,12 @@ class Device:
     @property
     def aborts(self) -> bool:
         """True if it can end a running step. Of llama.cpp's backends, only the CPU's and Metal's can."""
-        registry = libggml.ggml_backend_dev_backend_reg(self.handle)
-        return bool(libggml.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_set_abort_callback"))
+        return bool(libggml.ggml_backend_reg_get_proc_address(self.backend, b"ggml_backend_set_abort_callback"))
+
+    @property
+    def backend(self) -> int:
+        """llama.cpp's backend that offers the device. The C object lives as long as the process."""
+        return int(libggml.ggml_backend_dev_backend_reg(self.handle))
 
     @property
     def name(self) -> str:
@@ -105,13 +109,15 @@ def gpus() -> list[Device]:
 def default_devices(available: Sequence[Device]) -> list[Device]:
     """Return those of some devices that llama.cpp offloads to by default.
 
-    They are discrete GPUs, each once though two backends have it, or else integrated ones.
+    They are discrete GPUs, each once though two backends have it, or else the integrated ones of the first backend:
+    others may have the same ones.
     """
     discrete: dict[str, Device] = {}
     for device in available:
         if device.kind == _GPU:
             discrete.setdefault(device.hardware_id or device.name, device)
-    return list(discrete.values()) or [device for device in available if device.kind == _INTEGRATED_GPU]
+    integrated = [device for device in available if device.kind == _INTEGRATED_GPU]
+    return list(discrete.values()) or [device for device in integrated if device.backend == integrated[0].backend]
 
 
 def buffer_types() -> dict[str, int]:

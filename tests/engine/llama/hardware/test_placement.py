@@ -27,6 +27,10 @@ class FakeDevice(Device):
     address: str | None = None
 
     @property
+    def backend(self) -> int:
+        return hash(self.title.rstrip("0123456789"))
+
+    @property
     def kind(self) -> int:
         return self.type
 
@@ -76,6 +80,12 @@ def test_integrated_gpus_are_used_without_discrete_ones() -> None:
     assert default_devices([CPU, integrated]) == [integrated]
     assert default_devices([CPU, integrated, FIRST]) == [FIRST]
     assert default_devices([CPU]) == []
+
+
+def test_integrated_gpus_of_a_second_backend_are_those_of_the_first() -> None:
+    first, second = FakeDevice(4, "CUDA0", _INTEGRATED), FakeDevice(5, "CUDA1", _INTEGRATED)
+    again = FakeDevice(6, "Vulkan0", _INTEGRATED)
+    assert default_devices([CPU, first, second, again]) == [first, second]
 
 
 def test_this_machine_describes_its_cpu() -> None:
