@@ -159,9 +159,11 @@ def gpu_memory() -> int | None:
 
 
 def _device_memory(device: int) -> tuple[int, int]:
-    """Return the free and the total bytes of a device."""
+    """Return the free and the total bytes of a device: those of the host if it does not report any, as in llama.cpp."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     libggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+    if not total.value:
+        return available_memory(), _device_memory(libggml.ggml_backend_dev_by_type(_CPU))[1]
     return free.value, total.value
 
 

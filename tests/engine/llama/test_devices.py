@@ -8,6 +8,7 @@ from typing_extensions import override
 
 from engine.llama.attention import FLASH
 from engine.llama.devices import Device, all_devices, mapped_memory
+from engine.llama.ggml_functions import libggml
 from engine.llama.hardware.placement import Placement
 from engine.llama.memory.parameters import BATCH_ROWS, largest_step
 
@@ -57,3 +58,11 @@ def test_read_pages_of_a_mapped_file_count_as_mapped_memory(tmp_path: Path) -> N
     with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         mapped.find(b"x")  # reads all
         assert mapped_memory() >= before + size // 2
+
+
+def test_a_device_that_reports_no_memory_has_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = 1
+    report = libggml.ggml_backend_dev_memory
+    monkeypatch.setattr(libggml, "ggml_backend_dev_memory", lambda device, *at: device == silent or report(device, *at))
+    cpu = next(device for device in all_devices() if device.name == "CPU")
+    assert 0 < Device(silent).free <= Device(silent).memory == cpu.memory
