@@ -59,6 +59,11 @@ class Device:
         return self.kind in (_GPU, _INTEGRATED_GPU)
 
     @property
+    def integrated(self) -> bool:
+        """True if its memory is the host's."""
+        return self.kind == _INTEGRATED_GPU
+
+    @property
     def aborts(self) -> bool:
         """True if it can end a running step. Of llama.cpp's backends, only the CPU's and Metal's can."""
         return bool(libggml.ggml_backend_reg_get_proc_address(self.backend, b"ggml_backend_set_abort_callback"))
@@ -116,7 +121,7 @@ def default_devices(available: Sequence[Device]) -> list[Device]:
     for device in available:
         if device.kind == _GPU:
             discrete.setdefault(device.hardware_id or device.name, device)
-    integrated = [device for device in available if device.kind == _INTEGRATED_GPU]
+    integrated = [device for device in available if device.integrated]
     return list(discrete.values()) or [device for device in integrated if device.backend == integrated[0].backend]
 
 

@@ -285,7 +285,7 @@ def _rooms(config: EngineConfig, load: LoadPlan, weights: Mapping[str, int], ava
     gpus = {device.name: device.free for device in load.placement.devices}
     if config.metadata_only:
         gpus = {gpu: free - weights[gpu] for gpu, free in gpus.items()}
-    return find_rooms(available, weights, gpus)
+    return find_rooms(available, weights, gpus, [one.name for one in load.placement.devices if one.integrated])
 
 
 def _control_vector(handle: int, config: EngineConfig) -> ControlVector | None:

@@ -1,7 +1,7 @@
 """The contexts that a model can have: the memory that each takes, and the longest one that fits."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import NamedTuple, TypeAlias
@@ -31,6 +31,8 @@ class Room:
     """Free bytes."""
     part: float
     """Share of them that a default may take, 0 to 1."""
+    shares_host: bool = False
+    """True if it is a part of the host's memory."""
 
     @property
     def spare(self) -> float:
@@ -38,7 +40,9 @@ class Room:
         return self.free * self.part
 
 
-def find_rooms(free: int, weights: Mapping[str, int], gpus: Mapping[str, int]) -> dict[str, Room]:
+def find_rooms(
+    free: int, weights: Mapping[str, int], gpus: Mapping[str, int], integrated: Collection[str] = ()
+) -> dict[str, Room]:
     """Return the memory of each device.
 
     Args:
@@ -46,9 +50,11 @@ def find_rooms(free: int, weights: Mapping[str, int], gpus: Mapping[str, int]) -
             count as free, so they are subtracted.
         weights: bytes of the weights by device.
         gpus: free bytes of each GPU after the weights were loaded.
+        integrated: GPUs whose memory is the host's.
     """
-    rooms = {gpu: Room(bytes_, _GPU_SHARE) for gpu, bytes_ in gpus.items()}
-    return {HOST: Room(free - weights.get(HOST, 0), _HOST_SHARE), **rooms}
+    rooms = {gpu: Room(bytes_, _GPU_SHARE, gpu in integrated) for gpu, bytes_ in gpus.items()}
+    taken = sum(weights.get(device, 0) for device in (HOST, *integrated))
+    return {HOST: Room(free - taken, _HOST_SHARE), **rooms}
 
 
 class ContextShape(NamedTuple):

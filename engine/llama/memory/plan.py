@@ -80,7 +80,7 @@ def plan_memory(contexts: Contexts, trained: int, *, windowed: bool = False, rec
         full_windows=contexts.full_windows,
         snapshots=contexts.snapshots,
         buffers=buffers,
-        prefix_store=choose_prefix_store(config, buffers, contexts.rooms[HOST]),
+        prefix_store=choose_prefix_store(config, buffers, contexts.rooms),
     )
 
 
@@ -138,14 +138,15 @@ def choose_snapshots(config: EngineConfig, snapshot: Mapping[str, int] | None, s
     return max((length for length in LENGTHS if length <= most), default=0)
 
 
-def choose_prefix_store(config: EngineConfig, buffers: Buffers, host: Room) -> int:
+def choose_prefix_store(config: EngineConfig, buffers: Buffers, rooms: Mapping[str, Room]) -> int:
     """Return the bytes of host memory for saved prefixes.
 
     They are the operator's choice, else a modest share of the memory that the weights and the context leave.
     """
     if config.prefix_store is not None:
         return config.prefix_store
-    free = host.free - buffers.all.get(HOST, 0)
+    taken = sum(size for device, size in buffers.all.items() if device == HOST or rooms[device].shares_host)
+    free = rooms[HOST].free - taken
     return int(min(max(free, 0) * _STORE_SHARE, _LARGEST_STORE))
 
 

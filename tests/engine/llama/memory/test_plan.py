@@ -163,6 +163,11 @@ def test_a_gpu_has_what_is_free_after_its_weights() -> None:
     assert rooms == {HOST: Room(900, 0.25), "GPU": Room(500, 0.8)}
 
 
+def test_weights_on_an_integrated_gpu_are_in_host_memory() -> None:
+    rooms = find_rooms(1000, {HOST: 100, "GPU": 600}, {"GPU": 350}, ["GPU"])
+    assert rooms == {HOST: Room(300, 0.25), "GPU": Room(350, 0.8, shares_host=True)}
+
+
 def test_the_tighter_memory_decides() -> None:
     cost = TOKEN * 8
     rooms = {HOST: Room(cost * 1024 * 0.5, 1.0), "GPU": Room(cost * 2048 * 0.5, 1.0)}
@@ -173,13 +178,19 @@ def test_the_tighter_memory_decides() -> None:
 
 def test_the_prefix_store_gets_a_share_of_the_free_memory_or_the_configured_size() -> None:
     cells = TOKEN * 8 * 1024
-    host, buffers = Room(cells + 5000, 0.25), needs()(8, 1000)
-    assert choose_prefix_store(config(), buffers, host) == 500
-    assert choose_prefix_store(config(), needs(gpu=0.5)(8, 1000), Room(cells // 2 + 5000, 0.25)) == 500
-    assert choose_prefix_store(config(), buffers, Room(cells - 1, 0.25)) == 0
-    assert choose_prefix_store(config(), buffers, Room(2**50, 0.25)) == 8 * 2**30
-    assert choose_prefix_store(config(prefix_store=7), buffers, host) == 7
-    assert choose_prefix_store(config(prefix_store=0), buffers, host) == 0
+
+    def store(free: int, buffers: Buffers, settings: EngineConfig, *, shares: bool = False) -> int:
+        rooms = {HOST: Room(free, 0.25), "GPU": Room(2**40, 0.8, shares)}
+        return choose_prefix_store(settings, buffers, rooms)
+
+    on_host, on_both = needs()(8, 1000), needs(gpu=0.5)(8, 1000)
+    assert store(cells + 5000, on_host, config()) == 500
+    assert store(cells // 2 + 5000, on_both, config()) == 500
+    assert store(cells + 5000, on_both, config(), shares=True) == 500
+    assert store(cells - 1, on_host, config()) == 0
+    assert store(2**50, on_host, config()) == 8 * 2**30
+    assert store(cells + 5000, on_host, config(prefix_store=7)) == 7
+    assert store(cells + 5000, on_host, config(prefix_store=0)) == 0
 
 
 def test_this_machine_has_memory() -> None:
