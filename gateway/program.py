@@ -19,7 +19,9 @@ import anyio.to_thread
 from anyio.abc import TaskStatus
 
 from engine import EngineState, embedded_model
+from engine.errors import LoadError
 from engine.logs import configure
+from engine.processors import check_processors
 from gateway.arguments import ExitCode, exit_with
 from gateway.cli import SettingsError, read_settings
 from gateway.cluster.environment import set_for_local_ray
@@ -70,7 +72,9 @@ def main(arguments: Sequence[str]) -> int:
         certificates = certificates_for(settings)
         check_traces(settings.traces, os.environ)
         check_replicas(settings)
-    except (SettingsError, LineError, TooManyFilesError, TlsError, TracesUnavailableError) as error:
+        for served in settings.served:
+            check_processors(served.settings.hardware)
+    except (SettingsError, LineError, TooManyFilesError, TlsError, TracesUnavailableError, LoadError) as error:
         return exit_with(ExitCode.SETTINGS, str(error))
     access_logger.disabled = settings.access_log == "off"
     configure(settings.log_level, settings.log_format, LOG_FIELDS)

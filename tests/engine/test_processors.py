@@ -6,7 +6,9 @@ from pathlib import Path
 import pytest
 
 from engine import control_groups, processors
-from engine.processors import cpu_quota
+from engine.errors import LoadError
+from engine.hardware import Hardware
+from engine.processors import check_processors, cpu_quota
 
 
 @pytest.fixture(autouse=True)
@@ -61,3 +63,20 @@ def test_threads_need_a_processor_each(monkeypatch: pytest.MonkeyPatch, quota: f
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: {0, 1, 4, 5}, raising=False)
     monkeypatch.setattr(processors, "cpu_quota", lambda: quota)
     assert processors.usable_processors() == most
+
+
+def test_a_strategy_needs_several_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processors, "_NODES", tmp_path)
+    (tmp_path / "node0").mkdir()
+    with pytest.raises(LoadError) as caught:
+        check_processors(Hardware(numa="isolate"))
+    assert str(caught.value) == "--numa isolate has no effect: this machine has a single NUMA node"
+    (tmp_path / "node1").mkdir()
+    check_processors(Hardware(numa="isolate"))
+
+
+def test_cpus_need_an_operating_system_that_can_choose_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "sched_setaffinity", raising=False)
+    with pytest.raises(LoadError) as caught:
+        check_processors(Hardware(cpus=(0,)))
+    assert str(caught.value) == "--cpus is not possible on this operating system"

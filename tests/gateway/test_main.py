@@ -114,6 +114,12 @@ def test_replicas_without_a_cluster_are_one_line_and_2() -> None:
     assert ended("--replicas", "2") == (2, ["llama-gateway: --replicas and --max-replicas need --ray"])
 
 
+def test_cpus_that_this_machine_lacks_are_one_line_and_2() -> None:
+    code, (line,) = ended("--cpus", "4095")
+    assert code == 2
+    assert line.startswith("llama-gateway: --cpus: this process may not use 4095, only ")
+
+
 def test_a_port_that_is_taken_is_one_line_and_4(tmp_path: Path) -> None:
     path = tmp_path / "any.gguf"
     path.write_bytes(b"GGUF" + bytes(60))

@@ -4,11 +4,12 @@ The kernel keeps both for each thread, and new threads inherit them from the thr
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from engine.errors import LoadError
 from engine.hardware import Hardware, Priority
+from engine.processors import check_processors
 
 _NICE: dict[Priority, int] = {"low": 5, "normal": 0, "medium": -5, "high": -10, "realtime": -20}
 """Values of nice, as llama.cpp has them for its `--prio`."""
@@ -19,21 +20,13 @@ def take_cpu_share(hardware: Hardware) -> None:
     """Set the CPUs and the priority of all threads of this process.
 
     Raises:
-        LoadError: the kernel does not allow the operator's choice.
+        LoadError: the machine lacks what the operator has chosen, or the kernel does not allow it.
     """
+    check_processors(hardware)
     if hardware.cpus:
-        _use_cpus(hardware.cpus)
+        _for_each_thread(lambda thread: os.sched_setaffinity(thread, hardware.cpus))
     if hardware.priority != "normal":
         _use_priority(hardware.priority)
-
-
-def _use_cpus(cpus: Iterable[int]) -> None:
-    if not hasattr(os, "sched_setaffinity"):
-        raise LoadError("--cpus is not possible on this operating system")
-    allowed = os.sched_getaffinity(0)
-    if refused := sorted(set(cpus) - allowed):
-        raise LoadError(f"--cpus: this process may not use {_listed(refused)}, only {_listed(sorted(allowed))}")
-    _for_each_thread(lambda thread: os.sched_setaffinity(thread, cpus))
 
 
 def _use_priority(priority: Priority) -> None:
@@ -53,14 +46,3 @@ def _for_each_thread(change: Callable[[int], None]) -> None:
             change(thread)
         except ProcessLookupError:  # it has ended
             continue
-
-
-def _listed(cpus: Iterable[int]) -> str:
-    """Return a list of CPUs in the kernel's form."""
-    ranges: list[list[int]] = []
-    for cpu in cpus:
-        if ranges and cpu == ranges[-1][1] + 1:
-            ranges[-1][1] = cpu
-        else:
-            ranges.append([cpu, cpu])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
