@@ -7,8 +7,10 @@ fingerprint of the model and its settings, and llama.cpp gets no cells of a file
 import errno
 import hashlib
 import os
+import re
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import CancelledError, Future
 from contextlib import suppress
@@ -32,6 +34,11 @@ _COUNT = struct.Struct("=I")
 
 _WRONG_NAMES = {errno.ENOENT, errno.EISDIR, errno.ENAMETOOLONG, errno.EINVAL}
 """Errors that another file name would not have. The others, such as a full disk, are failures of the server."""
+
+_PART = re.compile(r"\.[0-9a-f]{32}\.part")
+"""Names of files that are not complete yet."""
+_ABANDONED = 3600.0
+"""Seconds after which such a file is one of an engine that was killed."""
 
 T = TypeVar("T")
 
@@ -139,7 +146,8 @@ class SlotFiles:
 def write_state(path: Path, state: SlotState, fingerprint: bytes) -> int:
     """Write a file, which takes the place of one with this name as a whole, and return its size.
 
-    Only its user may read it: it has the tokens of a prompt and its answer.
+    Only its user may read it: it has the tokens of a prompt and its answer. What a killed engine has left of such files
+    in the folder is removed.
 
     Raises:
         RequestError: There can be no file with this name.
@@ -149,6 +157,8 @@ def write_state(path: Path, state: SlotState, fingerprint: bytes) -> int:
     parts = (_COUNT.pack(count), struct.pack(f"={count}i", *state.tokens), state.cells)
     data = (_MARK, _digest(parts, fingerprint), *parts)
     part = path.with_name(f".{uuid4().hex}.part")  # without the name, which may be as long as names can be
+    with suppress(OSError):  # the folder may be one that cannot be listed
+        _remove_abandoned(path.parent)
     try:
         with open(part, "xb", opener=_private) as file:
             file.writelines(data)
@@ -158,6 +168,14 @@ def write_state(path: Path, state: SlotState, fingerprint: bytes) -> int:
             part.unlink()
         raise _file_error("written", error) from error
     return sum(map(len, data))
+
+
+def _remove_abandoned(folder: Path) -> None:
+    now = time.time()
+    for path in filter(lambda path: _PART.fullmatch(path.name), folder.iterdir()):
+        with suppress(OSError):  # it is complete by now, or another user's
+            if path.stat().st_mtime < now - _ABANDONED:
+                path.unlink()
 
 
 def _private(path: str, flags: int) -> int:

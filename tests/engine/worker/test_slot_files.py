@@ -111,6 +111,17 @@ def test_a_file_is_private_to_the_user(client: Client, tmp_path: Path) -> None:
     assert (tmp_path / "saved").stat().st_mode & 0o777 == 0o600
 
 
+def test_what_a_killed_engine_has_left_is_removed_by_a_later_save(client: Client, tmp_path: Path) -> None:
+    abandoned, young = (tmp_path / f".{digit * 32}.part" for digit in "0f")
+    others = [tmp_path / name for name in ("old.part", ".part", f".{'0' * 31}.part", f"{'0' * 32}.part")]
+    for path in (abandoned, young, *others):
+        path.write_bytes(b"x")
+        if path != young:
+            os.utime(path, (0, 0))
+    kept(client, SAVE, 0, tmp_path / "slot")
+    assert set(tmp_path.iterdir()) == {young, *others, tmp_path / "slot"}
+
+
 def test_a_file_may_have_the_longest_name(client: Client, tmp_path: Path) -> None:
     longest = tmp_path / ("a" * 255)
     assert kept(client, SAVE, 0, longest).bytes == longest.stat().st_size
