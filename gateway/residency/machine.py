@@ -12,23 +12,26 @@ HOST_SHARE = 0.8
 GPU_SHARE = 0.9
 """Part of the free memory of GPUs."""
 _SECONDS = 10
+_OF_THE_HOST = "[N/A]"
+"""Free memory of a GPU that has none of its own, in the words of `nvidia-smi`."""
 
 
 def machine_budget(host: int | None, gpu: int | None) -> Memory:
     """Return the bytes that models may take: those given, otherwise a share of the machine's. May take a second."""
-    if host is None:
-        available = available_host_memory()
-        host = int((_host_memory() if available is None else available) * HOST_SHARE)
-    return Memory(host, int(_gpu_free() * GPU_SHARE) if gpu is None else gpu)
+    share = int(_host_memory() * HOST_SHARE)
+    return Memory(share if host is None else host, _gpu_share(share) if gpu is None else gpu)
 
 
 def _host_memory() -> int:
-    """Return the bytes of host memory, for a system that does not tell what is available."""
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE")
+    """Return the bytes of host memory that are available, or all on a system that does not tell which are."""
+    available = available_host_memory()
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") if available is None else available
 
 
-def _gpu_free() -> int:
-    """Return the free bytes of NVIDIA's GPUs that engines see; 0 without their tool.
+def _gpu_share(host: int) -> int:
+    """Return the part of the memory of NVIDIA's GPUs that engines see; 0 without their tool.
+
+    One that uses the host's memory, as on DGX Spark and Jetson, adds that of the host.
 
     The CUDA library would take memory itself.
     """
@@ -39,7 +42,8 @@ def _gpu_free() -> int:
     try:
         run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_SECONDS)  # noqa: S603
         gpus = [line.split(", ") for line in run.stdout.splitlines()]
-        return sum(int(free) * 2**20 for index, uuid, free in gpus if _is_visible(index, uuid))
+        free = [text for index, uuid, text in gpus if _is_visible(index, uuid)]
+        return sum(host if text == _OF_THE_HOST else int(int(text) * 2**20 * GPU_SHARE) for text in free)
     except (OSError, subprocess.SubprocessError, ValueError):
         return 0
 

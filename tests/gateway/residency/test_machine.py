@@ -55,7 +55,15 @@ def test_only_the_gpus_that_cuda_uses_are_counted(
     assert machine_budget(1, None) == Memory(1, int(free * 2**20 * 0.9))
 
 
-@pytest.mark.parametrize("script", ["exit 9", "echo '0, GPU-a1, [N/A]'"])
+def test_a_gpu_with_the_memory_of_the_host_counts_as_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(machine, "available_host_memory", lambda: 1000)
+    nvidia_smi(tmp_path, "echo '0, GPU-a1, [N/A]'", monkeypatch)
+    assert machine_budget(None, None) == Memory(800, 800)
+    assert machine_budget(5, None) == Memory(5, 800)
+
+
+@pytest.mark.parametrize("script", ["exit 9", "echo '0, GPU-a1, [Insufficient Permissions]'"])
 def test_a_tool_that_fails_is_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     nvidia_smi(tmp_path, script, monkeypatch)
     assert machine_budget(1, None) == Memory(1, 0)
