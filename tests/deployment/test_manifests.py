@@ -2,6 +2,7 @@
 
 import re
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
@@ -165,6 +166,15 @@ async def test_autoscalers_query_real_metrics() -> None:
         assert named <= real
     metrics = documents("components/hpa/horizontalpodautoscaler.yaml")[0]["spec"]["metrics"]
     assert [metric["pods"]["metric"]["name"] for metric in metrics] == [rule["name"]["as"] for rule in rules]
+
+
+def test_autoscaling_by_keda_counts_the_pods_of_its_namespace_alone() -> None:
+    namespace = documents("overlays/cuda/kustomization.yaml")[0]["namespace"]
+    for trigger in documents("components/keda/scaledobject.yaml")[0]["spec"]["triggers"]:
+        selectors = re.findall(r"\{(.*?)\}", trigger["metadata"]["query"])
+        assert selectors == [f'namespace="{namespace}",pod=~"llama-gateway-.*"']
+        host = str(urlsplit(trigger["metadata"]["serverAddress"]).hostname)
+        assert host.endswith(".svc")  # KEDA asks from a namespace of its own
 
 
 def adapter_query(rule: dict[str, Any]) -> str:
