@@ -20,6 +20,7 @@ from gateway.habits import SETTINGS, settings_of
 from gateway.named_models import table_texts, text_of, with_tables
 from gateway.refusals import refusal
 from gateway.settings import Settings
+from gateway.settings.effects import check_effects
 from gateway.settings.values import expanded
 
 OTHER_VARIABLES = {"api_key": "LLAMA_API_KEY"}
@@ -66,6 +67,10 @@ def read_settings(
     except ValueError as error:
         raise SettingsError(f"{origins['model']}: {error}") from error
     settings.model_fields_set.difference_update((defaults or {}).keys() - {*file, *variables, *flags})
+    try:
+        check_effects(settings)
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     return settings
 
 

@@ -323,10 +323,12 @@ def test_sizes_may_have_units(text: str, size: int) -> None:
 def test_all_sizes_may_have_units_wherever_they_are_set(model: Path, tmp_path: Path) -> None:
     file = tmp_path / "sizes.toml"
     file.write_text(
-        "".join(f"{name} = '2K'\n" for name in SIZES) + f"[models.a]\nfile = '{model}'\nprefix-store = '1M'"
+        f"prefix-dir = '{tmp_path}'\n"
+        + "".join(f"{name} = '2K'\n" for name in SIZES)
+        + f"[models.a]\nfile = '{model}'\nprefix-store = '1M'"
     )
-    flags = read(*(part for name in SIZES for part in (f"--{name.replace('_', '-')}", "2K")))
-    variables = read(**{f"LLAMA_GATEWAY_{name.upper()}": "2K" for name in SIZES})
+    flags = read("--prefix-dir", tmp_path, *(p for name in SIZES for p in (f"--{name.replace('_', '-')}", "2K")))
+    variables = read("--prefix-dir", tmp_path, **{f"LLAMA_GATEWAY_{name.upper()}": "2K" for name in SIZES})
     table = read("--config", file)
     assert {getattr(settings, name) for settings in (flags, variables, table) for name in SIZES} == {2048}
     assert table.served[0].settings.prefix_store == 2**20

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from engine import EngineConfig
+from engine import EngineConfig, embedded_model
 from gateway.apis.llama_server.completion.samplers import read_samplers
 from gateway.cli import SettingsError, read_settings
 from gateway.habits import ALIASES, CONVERTED, SWITCHES
@@ -204,14 +204,18 @@ VALUES = [
     ("-np -1", "slots", EngineConfig(model="").slots),
     ("--parallel 3", "slots", 3),
     ("-c 4096 -np -1", "context", 4096),
-    ("--control-vector-layer-range 3 12", "control_vector_layers", (3, 12)),
-    ("--control-vector-layer-range 3-12", "control_vector_layers", (3, 12)),
 ]
 
 
 @pytest.mark.parametrize(("flags", "name", "value"), VALUES)
 def test_a_value_of_another_form_is_converted(flags: str, name: str, value: object) -> None:
     assert getattr(read(*flags.split()), name) == value
+
+
+@pytest.mark.parametrize("layers", [("3", "12"), ("3-12",)])
+def test_layers_are_two_values_or_one(layers: tuple[str, ...]) -> None:
+    settings = read("--control-vector", embedded_model(), "--control-vector-layer-range", *layers)
+    assert settings.control_vector_layers == (3, 12)
 
 
 TOKENS = " is not a number of tokens, such as 4096, 4k (4000) or 4K (4096)"
