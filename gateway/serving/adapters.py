@@ -7,6 +7,7 @@ from pathlib import Path
 from engine import GenerationRequest, RequestError
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import Problem, RefusedError
+from gateway.settings.adapters import adapted_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,13 @@ class Adapter:
     applied: bool = False
     """True to apply it to requests that choose none."""
 
+    def name_with(self, model: str) -> str:
+        """Return the name of the adapter as a model. `model` is a name of the model without it."""
+        return adapted_name(model, self.name)
+
     def names(self, model: Collection[str]) -> set[str]:
         """Return the names of the adapter as a model. `model` are the names of the model without it."""
-        return {f"{name}:{self.name}" for name in model}
+        return {self.name_with(name) for name in model}
 
     def chosen(self, _caller: Caller, request: GenerationRequest) -> GenerationRequest:
         """Return a request for the adapter as a model.

@@ -101,7 +101,7 @@ class Model:
 
     def adapted(self, adapter: Adapter, serve: Serve) -> "Model":
         """Return the model with a LoRA adapter: on the same engine, with a name of its own."""
-        name, names = f"{self.name}:{adapter.name}", adapter.names(self.names)
+        name, names = adapter.name_with(self.name), adapter.names(self.names)
         other = Model(self.source, name, adapter.file, names, self.tasks - {Task.EMBED, Task.RANK}, serve)
         other.parent, other._base = self.name, self
         return other

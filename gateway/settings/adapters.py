@@ -35,6 +35,11 @@ def adapter_file(text: str) -> AdapterFile:
     return AdapterFile(name or Path(path).stem, expanded(Path(path)), float(scale))
 
 
+def adapted_name(model: str, adapter: str) -> str:
+    """Return the name of a model with a LoRA adapter."""
+    return f"{model}:{adapter}"
+
+
 def _is_number(text: str) -> bool:
     try:
         return math.isfinite(float(text)) and "_" not in text

@@ -1,19 +1,23 @@
 """Models of the server, each with a name, a file and settings of its own."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
+from engine.gguf.header import read_header
 from engine.gguf.split_file import SplitFile, parts_of
 from gateway.hub.reference import HubReference
+from gateway.settings.adapters import adapted_name
 from gateway.settings.model import ModelSettings
 from gateway.settings.values import ModelPlace, model_names, readable_parts
 
 _PROJECTOR = "mmproj"
 """Part of the names of files that extend a model by images, and are none themselves."""
+_OTHERS = {"adapter": "a LoRA adapter", "imatrix": "an importance matrix", "mmproj": "a projector"}
+"""Contents of GGUF files that are no models, by `general.type`."""
 
 
 class ModelTable(ModelSettings):
@@ -49,7 +53,7 @@ class ServedModel:
     def chosen(self) -> set[str]:
         """Names that the operator has chosen: those of the model, and of the model with each LoRA adapter."""
         own = {self.name, *self.aliases}
-        return own | {f"{name}:{adapter.name}" for name in own for adapter in self.settings.adapters}
+        return own | {adapted_name(name, adapter.name) for name in own for adapter in self.settings.adapters}
 
     @property
     def names(self) -> set[str]:
@@ -100,4 +104,13 @@ def _fault(path: Path) -> str:
         readable_parts(path)
     except ValueError as error:
         return str(error)
-    return ""
+    other = _OTHERS.get(str(_header(path).get("general.type")))
+    return f"this is {other}, and no model" if other else ""
+
+
+def _header(path: Path) -> Mapping[str, object]:
+    """Return the header of a GGUF file; an empty one if it is damaged, which the load of the model says better."""
+    try:
+        return read_header(path)
+    except (OSError, ValueError):
+        return {}

@@ -19,7 +19,6 @@ _URLS = (("http:",), ("https:",))
 """First parts of the paths that URLs look like."""
 _GGUF_HEADER = 24
 _ORIGIN = re.compile(r"\*|[A-Za-z][A-Za-z0-9+.-]*://[^/\s]+/?")
-_MODEL_NAME = re.compile(r"[\w.\-/:+@]+")
 _SECRET = re.compile(r"[!-~]+")
 _SIZE = re.compile(r"(\d{1,18})([KMGT])i?B?", re.ASCII | re.IGNORECASE)
 _UNITS = "KMGT"
@@ -182,13 +181,13 @@ def hash_key(secret: str) -> str:
 
 
 def some_names(text: str) -> str:
-    """Return names behind commas, if there is one."""
-    if not split_items(text):
+    """Return names of a model behind commas, if there is one and each can be one."""
+    if not model_names(text):
         raise ValueError("has no name")
     return text
 
 
-def model_names(value: object) -> object:
+def model_names(value: object) -> list[str]:
     """Split names of a model at commas and check that each can be one."""
     names = split_items(value)
     for name in names:
@@ -197,9 +196,9 @@ def model_names(value: object) -> object:
 
 
 def check_model_name(name: str) -> str:
-    """Return a name of a model, if it can be one."""
-    if not _MODEL_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a name of a model: letters, digits and . _ - / : + @ make one")
+    """Return a name of a model, if it can be one. Files may have any name, also one with blanks."""
+    if not name.isprintable() or name != name.strip() or not name or "," in name:
+        raise ValueError(f"{name!r} is not a name of a model: one has no comma, and no blank at its ends")
     return name
 
 

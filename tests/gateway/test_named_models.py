@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import struct
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,12 @@ def gguf(folder: Path, name: str) -> Path:
     path = folder / name
     path.write_bytes(HEAD)
     return path
+
+
+def typed(kind: str) -> bytes:
+    """Return a GGUF file without tensors whose only key is its type."""
+    key, value = (struct.pack("<Q", len(text)) + text.encode() for text in ("general.type", kind))
+    return struct.pack("<4sIQQ", b"GGUF", 3, 0, 1) + key + struct.pack("<I", 8) + value
 
 
 def names(settings: Settings) -> list[str]:
@@ -252,7 +259,10 @@ def test_a_flag_replaces_the_file_of_a_table(tmp_path: Path) -> None:
         ),
         ("[models.a]\nfile = 'F'\nmax-tokens = 0\n", "models.a.max-tokens: should be greater than or equal to 1"),
         ("[models.a]\nfile = 'F'\naliases = 'b'\n[models.b]\nfile = 'F'\n", "several models have the name 'b'"),
-        ("[models.'a b']\nfile = 'F'\n", "models.a b: 'a b' is not a name of a model"),
+        ("[models.'a,b']\nfile = 'F'\n", "models.a,b: 'a,b' is not a name of a model"),
+        ("[models.' a']\nfile = 'F'\n", "models. a: ' a' is not a name of a model"),
+        ("[models.'']\nfile = 'F'\n", "models.: '' is not a name of a model"),
+        ("[models.a]\nfile = 'F'\naliases = \"b\\nc\"\n", "models.a.aliases: 'b\\nc' is not a name of a model"),
     ],
 )
 def test_a_wrong_table_is_one_line(tmp_path: Path, text: str, reason: str) -> None:
@@ -263,6 +273,27 @@ def test_a_wrong_table_is_one_line(tmp_path: Path, text: str, reason: str) -> No
 def test_a_setting_that_a_table_has_twice_is_refused_by_both_names(tmp_path: Path) -> None:
     config = tables(tmp_path, f"[models.a]\nfile = '{gguf(tmp_path, 'a.gguf')}'\ngpu-layers = 1\ngpu_layers = 2\n")
     assert complaint("--config", config) == f"{config}: models.a: gpu-layers and gpu_layers are the same setting"
+
+
+def test_names_may_have_blanks_wherever_they_are_given(tmp_path: Path) -> None:
+    file = gguf(tmp_path, "my model.gguf")
+    config = tables(tmp_path, f"[models.'table a']\nfile = '{file}'\naliases = ['other name (v2)', ' last ']\n")
+    (of_table,) = read("--config", config).served
+    (of_alias,) = read("--model", file, "--alias", "table a, other name (v2) ,last").served
+    assert (of_table.name, of_table.aliases) == ("table a", ("other name (v2)", "last"))
+    assert (of_alias.name, of_alias.aliases) == (of_table.name, of_table.aliases)
+    assert names(read("--model", file)) == ["my model"]
+    assert complaint("--alias", "a\tb").startswith("--alias 'a\\tb': 'a\\tb' is not a name of a model")
+
+
+def test_gguf_files_of_a_folder_that_are_something_else_are_left_out_with_a_reason(tmp_path: Path) -> None:
+    contents = {"adapter": "a LoRA adapter", "imatrix": "an importance matrix", "mmproj": "a projector"}
+    for kind in ("model", *contents):
+        (tmp_path / f"{kind}-file.gguf").write_bytes(typed(kind))
+    (tmp_path / "mmproj-file.gguf").rename(tmp_path / "vision.gguf")
+    found = read("--models-dir", tmp_path)
+    assert names(found) == ["model-file"]
+    assert [model.fault for model in found.unserved] == [f"this is {one}, and no model" for one in contents.values()]
 
 
 @pytest.mark.parametrize("text", ["[models]\na = 'x.gguf'\n", "models = 'x.gguf'\n", "[[models]]\nfile = 'x.gguf'\n"])

@@ -55,7 +55,7 @@ class LoraAdaptersEndpoints:
                     "id": one.id,
                     "path": one.file.name,
                     "scale": model.adapters.default(one),
-                    "model": f"{model.name}:{one.name}",
+                    "model": one.name_with(model.name),
                 }
                 for one in model.adapters.allowed(call.caller)
             ]
