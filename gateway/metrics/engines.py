@@ -29,6 +29,11 @@ class _State:
     """Number of requests that wait for the model to be loaded."""
 
     @property
+    def slots(self) -> int:
+        """Number of slots, also before the first step; 0 while the engine is not ready."""
+        return self.model.slots if self.model and self.status.state is EngineState.READY else 0
+
+    @property
     def cells(self) -> int:
         """Number of cells of the KV cache; 0 until the model is loaded."""
         return self.model.cells if self.model else 0
@@ -67,7 +72,7 @@ _GAUGES: tuple[tuple[Family, _Value], ...] = (
     ),
     (
         Family("llama_gateway_slots", "Sequences that can run at the same time."),
-        lambda state: state.telemetry.metrics.slots,
+        lambda state: state.slots,
     ),
     (
         Family("llama_gateway_cached_kv_tokens", "KV cells of cached prompts, which are free for other requests."),

@@ -87,6 +87,17 @@ async def test_a_scrape_needs_no_engine(state: EngineState) -> None:
     assert found.value("llama_gateway_engine_unloaded") == (state is EngineState.STOPPED)
     assert found.value("llama_gateway_engine_restarts_total") == 3
     assert found.value("vllm:kv_cache_usage_perc") == 0
+    assert found.value("llama_gateway_slots") == 0
+
+
+async def test_an_engine_has_its_slots_before_its_first_step() -> None:
+    assert (await read(app_of(Measured()))).value("llama_gateway_slots") == MODEL.slots
+
+
+async def test_an_engine_that_restarts_has_no_slots() -> None:
+    engine = Measured()
+    engine.status = EngineStatus(EngineState.RESTARTING, "The engine process ended.", 0.0, 1)
+    assert (await read(app_of(engine))).value("llama_gateway_slots") == 0
 
 
 async def test_each_model_has_its_own_values() -> None:
