@@ -21,10 +21,14 @@ OTHER_METHOD = "_OTHER"
 
 
 def span_name(exchange: Exchange, record: RequestRecord | None) -> str:
-    """Return `{operation} {model}` if a model was asked for, else the method and the route, if there is one."""
+    """Return `{operation} {model}` if a model was asked for, else the method and the route, if there is one.
+
+    A method that HTTP does not define is `HTTP`.
+    """
     if record is not None:
         return f"{record.operation} {record.model}"
-    return f"{method_of(exchange)} {exchange.route}".rstrip()
+    method = exchange.method if exchange.method in METHODS else "HTTP"
+    return f"{method} {exchange.route}".rstrip()
 
 
 def method_of(exchange: Exchange) -> str:

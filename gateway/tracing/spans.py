@@ -16,7 +16,6 @@ from gateway.tracing.attributes import (
     exchange_attributes,
     first_attributes,
     has_failed,
-    method_of,
     record_attributes,
     span_name,
 )
@@ -56,7 +55,7 @@ class Spans(SpanWriter):
         if exchange.path in QUIET_PATHS:
             return ()
         span = self._tracer.start_span(
-            method_of(exchange),
+            span_name(exchange, None),
             _PROPAGATOR.extract(headers, getter=_GETTER),
             SpanKind.SERVER,
             first_attributes(exchange),

@@ -19,7 +19,7 @@ from gateway.serving.records import Outcome, RequestRecord
 from gateway.tracing import exporter
 from gateway.tracing.opening import open_traces
 from tests.gateway.tracing.collector import Collector, collecting, values_of
-from tests.gateway.tracing.requests import PATH, Served, record_of
+from tests.gateway.tracing.requests import PATH, Served, exchange_of, record_of
 from tests.threads import refuse_in_thread, refuse_thread
 
 pytestmark = pytest.mark.anyio
@@ -159,6 +159,16 @@ async def test_a_request_without_a_model_is_a_plain_http_span(collector: Collect
     assert (call.header("traceresponse") or "").startswith(f"00-{span.trace_id.hex()}-{span.span_id.hex()}-")
     assert not any(name.startswith("gen_ai.") for name in values_of(span.attributes))
     assert collector.children(span) == []
+
+
+async def test_the_span_of_a_method_that_http_does_not_define_has_no_name_of_the_client(collector: Collector) -> None:
+    async with open_traces("auto") as spans:
+        served = Served(spans)
+        exchange = exchange_of(method="BREW")
+        served.journal.begin(exchange, [])
+        served.journal.end(exchange)
+    span = collector.one(f"HTTP {PATH}")
+    assert values_of(span.attributes)["http.request.method"] == "_OTHER"
 
 
 @pytest.mark.parametrize("path", ["/health", "/v1/health", "/metrics", "/livez", "/readyz"])
