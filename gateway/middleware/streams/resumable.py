@@ -15,7 +15,7 @@ from starlette.types import Message, Scope
 
 from engine.errors import shutting_down
 from gateway.middleware.caller import SHUTDOWN, Caller, Cause, Closing, caller_of, with_caller
-from gateway.middleware.errors import NO_RETRY, RATE_LIMIT, SERVER, Problem, RefusedError, retry_after
+from gateway.middleware.errors import RATE_LIMIT, Problem, RefusedError, retry_after
 from gateway.middleware.streams.kept_stream import KeptStream
 from gateway.middleware.streams.sse import EventStream
 
@@ -29,11 +29,9 @@ KEPT_SECONDS = 300.0
 """Time that a stream stays after its end."""
 
 _ENDED = Problem(
-    status=HTTPStatus.INTERNAL_SERVER_ERROR,
+    status=HTTPStatus.BAD_REQUEST,  # which is not tried again: that would end the other stream
     message="The client ended the stream, or began another one with its name.",
-    type=SERVER,
-    code="cancelled",
-    headers=NO_RETRY,  # a retry would end the other stream
+    code="stream_ended",
 )
 """Failure for those who still read a stream that is ended early."""
 

@@ -138,7 +138,7 @@ async def test_a_stream_that_is_ended_before_its_first_text_is_a_status() -> Non
         await anyio.wait_all_tasks_blocked()
         gateway.streams.drop(NO_CREDENTIALS, NAME)
     error = call.json["error"]
-    assert (call.status, error["code"], error["type"]) == (500, "cancelled", "server_error")
+    assert (call.status, error["code"], error["type"]) == (400, "stream_ended", "invalid_request_error")
     assert call.header("x-should-retry") == "false"
 
 
