@@ -46,7 +46,7 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
     restored_tokens: int = 0
     """Number of tokens restored from host memory."""
     embedding_waiting: int = 0
-    """Number of inputs of embedding requests that have no result yet."""
+    """Number of inputs of embedding requests that have no result yet, also those that run."""
     embeddings: int = 0
     """Number of embedded inputs."""
     embedding_tokens: int = 0
@@ -69,6 +69,8 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
     """Measured additional duration of such a step, in seconds."""
     whole_rows: int = 0
     """Number of batch rows whose logits of the whole vocabulary were copied to the host."""
+    embedding_running: int = 0
+    """Number of the inputs without a result that the embedder takes at once. The others wait."""
 
     def __add__(self, other: "EngineMetrics") -> "EngineMetrics":
         """Return the sum of each value."""

@@ -7,6 +7,7 @@ from prometheus_client.core import InfoMetricFamily, Metric
 
 from engine import EngineState, EngineStatus, Histogram, ModelInfo, Telemetry
 from gateway.metrics.families import ENGINE, MODEL, Family
+from gateway.metrics.sequences import running, waiting
 from gateway.serving.model import Model
 
 BLOCK = 16
@@ -53,15 +54,15 @@ _Value = Callable[[_State], float]
 
 _GAUGES: tuple[tuple[Family, _Value], ...] = (
     (
-        Family("vllm:num_requests_running", "Choices that hold a slot, and inputs to embed that have no vector yet."),
-        lambda state: state.telemetry.metrics.held + state.telemetry.metrics.embedding_waiting,
+        Family("vllm:num_requests_running", "Choices that hold a slot, and inputs to embed that run."),
+        lambda state: running(state.telemetry.metrics),
     ),
     (
         Family(
             "vllm:num_requests_waiting",
-            "Requests in the queue, and those that wait for the model or the engine's restart.",
+            "Choices and inputs to embed that wait, and requests that wait for the model or the engine's restart.",
         ),
-        lambda state: state.telemetry.metrics.waiting + state.telemetry.waiting + state.waiting,
+        lambda state: waiting(state.telemetry.metrics) + state.telemetry.waiting + state.waiting,
     ),
     (
         Family(

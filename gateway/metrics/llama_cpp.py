@@ -9,6 +9,7 @@ from prometheus_client.core import Metric
 
 from engine import EngineMetrics
 from gateway.metrics.families import Family
+from gateway.metrics.sequences import running, waiting
 from gateway.serving.model import Model
 from gateway.serving.records import Outcome, RequestRecord
 
@@ -46,7 +47,7 @@ class LlamaCppCollector:
         latest = {model.name: model.telemetry.metrics for model in self._models}
         self._keep_deleted(latest)
         metrics = reduce(add, latest.values(), EngineMetrics())
-        waiting = sum(model.telemetry.waiting + model.source.waiting for model in self._models)
+        held_up = sum(model.telemetry.waiting + model.source.waiting for model in self._models)
         for name, about, value in _COUNTERS:
             yield _family(name, about).counter({(): value(metrics) + self._deleted[name]})
         yield _family("prompt_seconds", "Time of the prompts of ended requests.").counter({(): self._prompt_seconds})
@@ -60,8 +61,8 @@ class LlamaCppCollector:
                 "Generated tokens a second of a request.",
                 _ratio(self._predicted_tokens, self._predicted_seconds),
             ),
-            "requests_processing": ("Sequences that run.", metrics.held + metrics.embedding_waiting),
-            "requests_deferred": ("Requests that wait.", metrics.waiting + waiting),
+            "requests_processing": ("Sequences that run.", running(metrics)),
+            "requests_deferred": ("Requests that wait.", waiting(metrics) + held_up),
             "n_busy_slots_per_decode": ("Rows of a step.", _ratio(metrics.rows_decoded, metrics.steps)),
         }
         for name, (about, number) in gauges.items():

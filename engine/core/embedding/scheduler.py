@@ -134,7 +134,8 @@ class EmbeddingScheduler:
         """Return the current state and the counters."""
         if not (self._counters.steps or self._open):
             return NO_METRICS
-        return EngineMetrics(**vars(self._counters), embedding_waiting=self._open)
+        running = min(self._open, self._limits.texts)  # between two steps fewer have been started
+        return EngineMetrics(**vars(self._counters), embedding_waiting=self._open, embedding_running=running)
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return no slots, because texts share the cells."""

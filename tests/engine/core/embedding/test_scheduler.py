@@ -270,6 +270,16 @@ def test_metrics_count_the_finished_work() -> None:
     assert (metrics.embedding_waiting, metrics.embeddings, metrics.embedding_tokens, metrics.steps) == (0, 2, 103, 2)
 
 
+def test_inputs_that_the_embedder_does_not_take_at_once_wait() -> None:
+    driver = Driver(FakeEmbedder(texts=2))
+    driver.add(1, *[3] * 7)
+    counts = []
+    while driver.scheduler.busy:
+        driver.step()
+        counts.append((driver.metrics().embedding_running, driver.metrics().embedding_waiting))
+    assert counts == [(2, 5), (2, 3), (1, 1), (0, 0)]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_random_requests_and_cancels_each_end_once_and_hold_no_cells(seed: int) -> None:
     rng = random.Random(seed)

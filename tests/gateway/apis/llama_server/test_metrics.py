@@ -78,6 +78,15 @@ async def test_requests_that_wait_for_a_restart_wait() -> None:
     assert (await read(app_of(engine))).value("vllm:num_requests_waiting") == 5
 
 
+async def test_inputs_to_embed_wait_where_they_do_not_run() -> None:
+    found = await read(app_of(Measured(held=1, waiting=2, embedding_waiting=50, embedding_running=8)))
+    for running, waiting in (
+        ("vllm:num_requests_running", "vllm:num_requests_waiting"),
+        ("llamacpp:requests_processing", "llamacpp:requests_deferred"),
+    ):
+        assert (found.value(running), found.value(waiting)) == (1 + 8, 2 + 42)
+
+
 @pytest.mark.parametrize("state", EngineState)
 async def test_a_scrape_needs_no_engine(state: EngineState) -> None:
     engine = FakeEngine()
