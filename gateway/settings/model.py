@@ -22,6 +22,8 @@ from gateway.settings.values import byte_count, readable_template, split_items, 
 
 _ENGINE = EngineConfig(model="")
 _NUMERIC = (int, float, int | None, float | None)
+_PATHS = {"DIR", "FILE", "PATH"}
+"""Titles of settings that are paths."""
 
 
 class ModelSettings(
@@ -144,9 +146,14 @@ class ModelSettings(
 
     @field_validator("*", mode="before")
     @classmethod
-    def _plain_number(cls, value: object, info: ValidationInfo) -> object:
-        """Refuse underscores in numbers, because pydantic reads `80_80` as 8080. Convert units of bytes."""
+    def _plain_value(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse underscores in numbers, because pydantic reads `80_80` as 8080. Convert units of bytes.
+
+        Refuse empty paths, such as those of unset variables of a script, which would be the working folder.
+        """
         field = cls.model_fields[str(info.field_name)]
+        if value == "" and field.title in _PATHS:
+            raise ValueError("is empty")
         if field.annotation in _NUMERIC and "_" in str(value):
             raise ValueError("should be a number without underscores")
         return byte_count(value) if field.title == "BYTES" else value

@@ -567,6 +567,14 @@ def test_a_path_may_begin_at_home(flag: str, monkeypatch: pytest.MonkeyPatch) ->
     assert complaint(flag, "~nosuchuser/x").endswith("there is no such home directory")
 
 
+@pytest.mark.parametrize("flag", ["--prefix-dir", "--slot-save-path", "--models-dir", "--unix-socket", "--tls-key"])
+def test_an_empty_path_is_not_the_working_folder(flag: str, tmp_path: Path) -> None:
+    assert complaint(flag, "") == f"{flag} '': is empty"
+    file = tmp_path / "gateway.toml"
+    file.write_text(f"{flag[2:]} = ''\n")
+    assert complaint("--config", file) == f"{flag[2:]} in {file} '': is empty"
+
+
 def test_a_name_may_have_underscores() -> None:
     assert read("--alias", "1_0").alias == "1_0"
 
