@@ -12,11 +12,16 @@ from gateway.serving.records import Operation, Outcome, RequestRecord
 
 _HISTOGRAMS = {
     "time_to_first_token": (
-        Family("vllm:time_to_first_token_seconds", "Time from the arrival of a request to its first token."),
+        Family(
+            "vllm:time_to_first_token_seconds", "Time from the arrival of a request at the engine to its first token."
+        ),
         buckets.FIRST_TOKEN,
     ),
     "queue": (
-        Family("vllm:request_queue_time_seconds", "Time from the arrival of a request until it left the queue."),
+        Family(
+            "vllm:request_queue_time_seconds",
+            "Time from the arrival of a request at the engine until it left the queue.",
+        ),
         buckets.REQUEST,
     ),
     "prefill": (
@@ -32,7 +37,9 @@ _HISTOGRAMS = {
         buckets.REQUEST,
     ),
     "latency": (
-        Family("vllm:e2e_request_latency_seconds", "Time from the arrival of a finished request to its end."),
+        Family(
+            "vllm:e2e_request_latency_seconds", "Time from the arrival of a finished request at the engine to its end."
+        ),
         buckets.REQUEST,
     ),
     "per_token": (
