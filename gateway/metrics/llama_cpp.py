@@ -34,9 +34,10 @@ class LlamaCppCollector:
         """Add a request that has ended."""
         if record.outcome is None:
             return
-        self._prompt_seconds += record.prefill_seconds
-        self._predicted_seconds += record.decode_seconds
-        if record.outcome is Outcome.FINISHED and record.operation.generates:  # others have no times
+        # The times of others are those of some of their choices, or none. Speeds need both times and tokens.
+        if record.outcome is Outcome.FINISHED and record.operation.generates:
+            self._prompt_seconds += record.prefill_seconds
+            self._predicted_seconds += record.decode_seconds
             self._prompt_tokens += record.prompt_tokens - record.cached_tokens
             self._predicted_tokens += record.completion_tokens
         if record.longest_choice:
@@ -50,8 +51,8 @@ class LlamaCppCollector:
         held_up = sum(model.telemetry.waiting + model.source.waiting for model in self._models)
         for name, about, value in _COUNTERS:
             yield _family(name, about).counter({(): value(metrics) + self._deleted[name]})
-        yield _family("prompt_seconds", "Time of the prompts of ended requests.").counter({(): self._prompt_seconds})
-        yield _family("tokens_predicted_seconds", "Time of the generation of ended requests.").counter(
+        yield _family("prompt_seconds", "Time of the prompts of finished requests.").counter({(): self._prompt_seconds})
+        yield _family("tokens_predicted_seconds", "Time of the generation of finished requests.").counter(
             {(): self._predicted_seconds}
         )
         yield Family(LONGEST, "Tokens of the longest request.", ()).gauge({(): self._longest})

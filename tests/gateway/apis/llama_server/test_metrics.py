@@ -217,6 +217,7 @@ async def test_times_and_the_longest_request_are_those_of_ended_requests() -> No
     "other",
     [
         {"operation": Operation.CHAT, "outcome": Outcome.CANCELLED, "completion_tokens": 900},
+        {"operation": Operation.CHAT, "outcome": Outcome.CANCELLED, "prefill_seconds": 9.0, "decode_seconds": 9.0},
         {"operation": Operation.EMBEDDINGS, "outcome": Outcome.FINISHED, "prompt_tokens": 900},
     ],
 )
@@ -229,3 +230,4 @@ async def test_the_speeds_are_those_of_requests_whose_times_are_known(other: dic
     values = {family.name: family.samples[0].value for family in collector.collect()}
     assert values["llamacpp:prompt_tokens_seconds"] == 20
     assert values["llamacpp:predicted_tokens_seconds"] == 4
+    assert values["llamacpp:tokens_predicted_seconds"] == 2
