@@ -61,12 +61,12 @@ def read_settings(
     origins |= {name: _variable(name, environment) for name in variables}
     origins |= {name: _typed(name, value, arguments) for name, value in flags.items()}
     try:
-        settings = Settings.model_validate(with_tables(values))
+        unset = (defaults or {}).keys() - {*file, *variables, *flags}
+        settings = Settings.model_validate(with_tables(values), context=unset)
     except ValidationError as error:
         raise SettingsError(refusal(error, values, origins)) from error
     except ValueError as error:
         raise SettingsError(f"{origins['model']}: {error}") from error
-    settings.model_fields_set.difference_update((defaults or {}).keys() - {*file, *variables, *flags})
     try:
         check_effects(settings)
     except ValueError as error:

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from engine import embedded_model
 from engine.config import EngineConfig
@@ -107,6 +107,12 @@ class EngineSettings(ModelSettings):
     @classmethod
     def _possible(cls, allow_pull: bool) -> bool:
         return allow_pull and has_hub()
+
+    @model_validator(mode="after")
+    def _unset_defaults(self, info: ValidationInfo) -> Self:
+        """Count the values of settings that the context names, such as defaults of another server, as not set."""
+        self.model_fields_set.difference_update(info.context or ())
+        return self
 
     @model_validator(mode="after")
     def _together(self) -> Self:

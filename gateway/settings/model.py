@@ -161,7 +161,8 @@ class ModelSettings(
     def for_model(self, **own: object) -> "ModelSettings":
         """Return the settings of one model: its own, and otherwise these."""
         shared = {name: getattr(self, name) for name in ModelSettings.model_fields}
-        settings = ModelSettings.model_construct(**{**shared, **own})
+        chosen = self.model_fields_set & shared.keys()
+        settings = ModelSettings.model_construct(_fields_set=chosen | own.keys(), **{**shared, **own})
         settings.check()
         return settings
 
