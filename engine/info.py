@@ -194,6 +194,8 @@ class ModelInfo:
     """Text of the end-of-sequence token; empty if there is no such token."""
     end_tokens: tuple[int, ...] = ()
     """Ids of the tokens that end a text, in ascending order."""
+    sampling: dict[str, str] = field(default_factory=dict)
+    """Sampling that the model's file recommends, by the names of `Sampling`, as texts that are not checked."""
     special_tokens: dict[str, int] = field(default_factory=dict)
     """Ids of the control tokens and of the user-defined tokens, by name."""
     control_names: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from gateway.serving.prefixes import HeldPrefixes, PromptLabels
 from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import RecordObserver
+from gateway.serving.sampling_defaults import SamplingDefaults
 from gateway.serving.served import Served, Task
 from gateway.serving.sources import EngineSource
 from gateway.settings import Settings
@@ -106,7 +107,7 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving, labels: Promp
                     queue_timeout=settings.queue_timeout,
                     patience=settings.client_patience,
                     stream_interval=settings.stream_interval_ms / 1000,
-                    defaults=own.sampling_defaults,
+                    defaults=SamplingDefaults(own.chosen_sampling, own.other_sampling),
                 ),
                 adapters=model.adapters.chosen,
                 labels=labels,

@@ -1,5 +1,6 @@
 """A real GGUF of random weights for machines without a trained model: llama's architecture, in F32."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,10 +32,13 @@ class Shape:
 SMALL = Shape()
 
 
-def write_random_model(path: Path, shape: Shape = SMALL) -> None:
-    """Write the file. Its greedy text is letters: every other token has a logit of 0, and one letter is above."""
+def write_random_model(path: Path, shape: Shape = SMALL, metadata: Mapping[str, float | str] | None = None) -> None:
+    """Write the file, with more metadata. Its greedy text is letters: one letter has a logit above 0, all others 0."""
     writer = gguf.GGUFWriter(str(path), "llama")
     _describe(writer, shape)
+    for key, value in (metadata or {}).items():
+        kinds = {int: gguf.GGUFValueType.INT32, float: gguf.GGUFValueType.FLOAT32, str: gguf.GGUFValueType.STRING}
+        writer.add_key_value(key, value, kinds[type(value)])
     write_vocabulary(writer)
     _weights(writer, shape)
     finish(writer)

@@ -41,6 +41,21 @@ _NO_FLASH = frozenset({"plm"})
 _OWN_CELLS = frozenset({"deepseek4"})
 """Architectures whose sequences have cells of their own in a unified cache, too. llama.cpp copies them only in the next
 call, by when the source may be empty."""
+_SAMPLING = {
+    "temperature": "temp",
+    "top_k": "top_k",
+    "top_p": "top_p",
+    "min_p": "min_p",
+    "xtc_probability": "xtc_probability",
+    "xtc_threshold": "xtc_threshold",
+    "repeat_penalty": "penalty_repeat",
+    "repeat_last_n": "penalty_last_n",
+    "mirostat": "mirostat",
+    "mirostat_tau": "mirostat_tau",
+    "mirostat_eta": "mirostat_eta",
+    "samplers": "sequence",
+}
+"""Names of `general.sampling` in a file by those of `Sampling` (`llama_model_meta_key_str` in llama-model.cpp)."""
 _CLASSIFIER, _LEARNED_POSITIONS = "cls.", "position_embd."
 """Beginnings of the names of tensors."""
 _NO_EMBEDDINGS = frozenset({"deepseek4", "qwen4exp"})
@@ -219,10 +234,16 @@ def describe(handle: int, config: EngineConfig, plan: MemoryPlan, tokenizer: Tok
         bos=tokenizer.bos,
         eos=tokenizer.eos,
         end_tokens=tuple(sorted(tokenizer.end_tokens)),
+        sampling=_recommended_sampling(handle),
         special_tokens=tokenizer.special_tokens,
         control_names=tokenizer.control_names,
         adapters=len(config.adapters),
     )
+
+
+def _recommended_sampling(handle: int) -> dict[str, str]:
+    found = {name: _metadata(handle, f"general.sampling.{key}") for name, key in _SAMPLING.items()}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _sized(description: str, parameters: int) -> str:

@@ -67,6 +67,8 @@ def load(config: EngineConfig, progress: Callable[[float], None], stack: ExitSta
         model.use_copy_speed(*probed.copies)
         saves = probed.copies.per_token >= MIN_SPEED_OF_SAVES
         logger.info("prefixes are %s in host memory", "saved" if saves else "not saved", extra=probed.copies._asdict())
+    if model.info.sampling:
+        logger.info("the model's file recommends sampling, for requests that do not choose", extra=model.info.sampling)
     store = PrefixStore(model.memory.prefix_store, probed.whole.of, probed.partial.of if probed.partial else None)
     model.info = _measured(model, runner.buffers, gpu_before, model.memory.prefix_store)
     open_embedder = EmbedderFactory(model, config, limits, stack).open

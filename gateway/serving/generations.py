@@ -20,6 +20,7 @@ from gateway.serving.generation_source import Encode, GenerationSource
 from gateway.serving.prefixes import PromptLabels
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
+from gateway.serving.sampling_defaults import SamplingDefaults
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +52,8 @@ class GenerationTerms:
     """Maximum time that a client leaves text unread, in seconds."""
     stream_interval: float = 0.0
     """Minimum time between two pieces of a stream, in seconds."""
-    defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Values of fields of requests, and of their `sampling`, that clients do not set."""
+    defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
+    """Values of fields that clients do not set."""
 
 
 class Generations:
@@ -170,10 +171,11 @@ class Generations:
                 yield Admission(generation, caller.closing, deadline, queue_seconds)
 
     def with_defaults(self, request: GenerationRequest) -> GenerationRequest:
-        """Return the request with the server's defaults in place of what its client does not set."""
-        if not self._terms.defaults:
+        """Return the request with the defaults of the server and the model in place of what its client does not set."""
+        defaults = self._terms.defaults.for_model(self._engine.model)
+        if not defaults:
             return request
-        free = {name: value for name, value in self._terms.defaults.items() if name not in request.given}
+        free = {name: value for name, value in defaults.items() if name not in request.given}
         own = {name: free.pop(name) for name in _OWN_DEFAULTS & free.keys()}
         sampling = request.sampling.replaced(**free)
         return request.replaced(**own, sampling=sampling)

@@ -1,13 +1,16 @@
 """Settings of sampling, for requests that do not choose."""
 
+import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from engine import SamplerName
 from gateway.settings.values import split_items
+
+logger = logging.getLogger(__name__)
 
 SAMPLERS: tuple[str, ...] = get_args(SamplerName)
 """Names of the samplers."""
@@ -63,7 +66,7 @@ def _breakers(breakers: tuple[str, ...]) -> tuple[str, ...]:
 
 
 class SamplingSettings(BaseModel):
-    """Parameters of sampling for requests that do not choose them. Without a setting, those of each API apply."""
+    """Parameters of sampling for requests that do not choose them. Without them, the model's file or the API does."""
 
     temperature: float | None = Field(None, ge=0, le=2, title="N", description="divisor of the logits; 0 is greedy")
     top_k: int | None = Field(None, ge=-1, le=_MAX_INT, title="N", description="most probable tokens to keep; 0: all")
@@ -125,17 +128,36 @@ class SamplingSettings(BaseModel):
     )
 
     @property
-    def sampling_defaults(self) -> Mapping[str, Any]:
-        """Defaults by the names of the fields of the engine's requests and of their `Sampling`."""
-        chosen = {name: getattr(self, name) for name in SamplingSettings.model_fields}
+    def chosen_sampling(self) -> Mapping[str, Any]:
+        """Values that are set, by the names of the fields of the engine's requests and of their `Sampling`."""
+        return self._sampling(self.model_fields_set)
+
+    @property
+    def other_sampling(self) -> Mapping[str, Any]:
+        """Values that are not set: those of another server, whose command line was translated."""
+        return self._sampling(SamplingSettings.model_fields.keys() - self.model_fields_set)
+
+    def _sampling(self, names: Collection[str]) -> Mapping[str, Any]:
+        chosen = {name: getattr(self, name) for name in SamplingSettings.model_fields if name in names}
         values = {name: value for name, value in chosen.items() if value not in (None, ()) and value is not False}
-        if self.logit_bias:
+        if "logit_bias" in values:
             found = map(_BIAS.fullmatch, self.logit_bias)
             values["logit_bias"] = tuple((int(one[1]), float(one[2])) for one in found if one)
-        if self.dry_sequence_breakers == (NO_BREAKERS,):
+        if values.get("dry_sequence_breakers") == (NO_BREAKERS,):
             values["dry_sequence_breakers"] = ()
-        if self.top_k is not None:
-            values["top_k"] = max(self.top_k, 0)
-        if self.seed == -1:
+        if "top_k" in values:
+            values["top_k"] = max(values["top_k"], 0)
+        if values.get("seed") == -1:
             values["seed"] = None
         return {_OF_THE_REQUEST.get(name, name): value for name, value in values.items()}
+
+
+def recommended_sampling(texts: Mapping[str, str]) -> Mapping[str, Any]:
+    """Return the sampling that a model's file recommends, as `chosen_sampling` does. Impossible values are left out."""
+    try:
+        return SamplingSettings.model_validate(texts).chosen_sampling
+    except ValidationError as error:
+        wrong = {str(one["loc"][0]) for one in error.errors()}
+        left_out = {name: text for name, text in texts.items() if name in wrong}
+        logger.warning("sampling that the model's file recommends is not possible, and left out", extra=left_out)
+        return recommended_sampling({name: text for name, text in texts.items() if name not in wrong})

@@ -226,6 +226,12 @@ class SamplingFields(Fields):
         given = self.model_fields_set & {"repetition_penalty", "repeat_penalty", "repeat_last_n"}
         return given == {"repetition_penalty"}
 
+    @property
+    def _chosen(self) -> frozenset[str]:
+        """Names of the engine's fields that defaults of the server do not replace."""
+        given = {_ENGINE_NAMES.get(name, name) for name in self.model_fields_set & _DEFAULTED}
+        return frozenset(given | {"repeat_last_n"} if self._penalizes_all else given)
+
     def sampling(self) -> Sampling:
         """Return the engine's `Sampling`.
 
@@ -253,7 +259,7 @@ class SamplingFields(Fields):
             stop=self.stop,
             stop_tokens=tuple(self.stop_token_ids),
             sampling=self.sampling(),
-            given=frozenset(_ENGINE_NAMES.get(name, name) for name in self.model_fields_set & _DEFAULTED),
+            given=self._chosen,
             keep=self.n_keep,
             discard=self.n_discard,
             cache_prompt=self.cache_prompt,

@@ -22,6 +22,7 @@ from tests.architectures.families import CONTEXT, FAMILIES
 from tests.architectures.models import write_family
 from tests.c_calls import count_calls
 from tests.models import model_path
+from tests.random_model import write_random_model
 
 Calls = Counter[str]
 
@@ -43,6 +44,23 @@ def load(settings: EngineConfig) -> LlamaModel:
 def model() -> Iterator[LlamaModel]:
     with load(config(context=256)) as loaded:
         yield loaded
+
+
+def test_info_has_the_sampling_that_the_file_recommends(tmp_path: Path, model: LlamaModel) -> None:
+    recommended: dict[str, float | str] = {
+        "temp": 0.5,
+        "top_k": 20,
+        "penalty_repeat": 1.25,
+        "sequence": "top_k;temperature",
+    }
+    path = tmp_path / "model.gguf"
+    write_random_model(path, metadata={f"general.sampling.{key}": value for key, value in recommended.items()})
+    with load(config(path, metadata_only=True)) as found:
+        texts = dict(found.info.sampling)
+    numbers = {name: float(texts.pop(name)) for name in ("temperature", "top_k", "repeat_penalty")}
+    assert numbers == {"temperature": 0.5, "top_k": 20, "repeat_penalty": 1.25}
+    assert texts == {"samplers": "top_k;temperature"}
+    assert model.info.sampling == {}
 
 
 def test_info_describes_the_loaded_model(model: LlamaModel) -> None:

@@ -180,10 +180,12 @@ def test_flags_of_this_server_may_stand_beside_them() -> None:
 
 def test_requests_are_sampled_as_llama_server_samples_them() -> None:
     defaults = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "dry_penalty_last_n": 64}
-    assert read("").sampling_defaults == defaults
-    chosen = read("--temp 0 --seed 42 --top_k 5 --samplers top_k;temperature").sampling_defaults
-    assert (chosen["temperature"], chosen["seed"], chosen["top_k"]) == (0, 42, 5)
-    assert chosen["samplers"] == ("top_k", "temperature")
+    assert (read("").chosen_sampling, read("").other_sampling) == ({}, defaults)
+    settings = read("--temp 0 --seed 42 --top_k 5 --samplers top_k;temperature")
+    chosen = {"temperature": 0, "seed": 42, "top_k": 5, "samplers": ("top_k", "temperature")}
+    others = {name: value for name, value in defaults.items() if name not in chosen}
+    for own in (settings, settings.served[0].settings):
+        assert (own.chosen_sampling, own.other_sampling) == (chosen, others)
 
 
 def test_a_unix_socket_takes_the_place_of_the_port() -> None:

@@ -9,7 +9,7 @@ from engine import GenerationRequest, Sampling
 from gateway.apis.fields import sampling as fields
 from gateway.apis.fields.sampling import SamplingFields
 from gateway.settings import sampling as settings
-from gateway.settings.sampling import SamplingSettings
+from gateway.settings.sampling import SamplingSettings, recommended_sampling
 
 BOUNDS = {"minimum", "maximum"}
 
@@ -36,7 +36,8 @@ def test_each_parameter_of_sampling_has_a_setting() -> None:
 
 
 def test_nothing_is_a_default_without_a_setting() -> None:
-    assert SamplingSettings.model_validate({}).sampling_defaults == {}
+    settings = SamplingSettings.model_validate({})
+    assert (settings.chosen_sampling, settings.other_sampling) == ({}, {})
 
 
 def test_values_are_those_of_the_engine() -> None:
@@ -53,7 +54,7 @@ def test_values_are_those_of_the_engine() -> None:
             "dry_sequence_breakers": "none",
         }
     )
-    values = dict(made.sampling_defaults)
+    values = dict(made.chosen_sampling)
     request = GenerationRequest(id="", prompts=(), stop=values.pop("stop"), keep=values.pop("keep"))
     assert (request.stop, request.keep) == (("a, b",), 3)
     assert Sampling(**values) == Sampling(
@@ -63,6 +64,20 @@ def test_values_are_those_of_the_engine() -> None:
         ignore_eos=True,
         dry_sequence_breakers=(),
     )
+
+
+def test_the_sampling_of_a_file_is_read_as_settings_are() -> None:
+    texts = {"temperature": "0.600000", "top_k": "20", "mirostat": "2", "samplers": "top_k;temperature"}
+    expected = {"temperature": 0.6, "top_k": 20, "mirostat": 2, "samplers": ("top_k", "temperature")}
+    assert recommended_sampling(texts) == expected
+
+
+def test_impossible_sampling_of_a_file_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    texts = {"temperature": "3", "top_p": "nan", "samplers": "infill", "min_p": "0.05"}
+    assert recommended_sampling(texts) == {"min_p": 0.05}
+    (record,) = caplog.records
+    assert {"temperature": "3", "top_p": "nan", "samplers": "infill"}.items() <= vars(record).items()
+    assert "min_p" not in vars(record)
 
 
 @pytest.mark.parametrize(
