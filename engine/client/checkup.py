@@ -7,7 +7,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from engine.checkup import REFUSED
-from engine.client.process import child_environment, describe_exit
+from engine.client.process import CRASHES, child_environment, describe_exit
 from engine.config import EngineConfig
 from engine.environment import command_for
 
@@ -22,7 +22,7 @@ class CheckupError(Exception):
     def __init__(self, reason: str, *, crashed: bool) -> None:
         super().__init__(reason)
         self.crashed = crashed
-        """True if the process ended unexpectedly; False if it gave the reason itself."""
+        """True if the code of llama.cpp ended the process; False if, for example, the kernel did, for lack of memory."""
 
 
 def examine(
@@ -46,11 +46,11 @@ def examine(
             command, input=payload, capture_output=True, env=environment, timeout=_TIMEOUT, check=False
         )
     except subprocess.TimeoutExpired as error:
-        raise CheckupError(f"llama.cpp did not answer within {_TIMEOUT:g} s.", crashed=True) from error
+        raise CheckupError(f"llama.cpp did not answer within {_TIMEOUT:g} s.", crashed=False) from error
     if run.returncode == REFUSED:
         raise CheckupError(run.stdout.decode(errors="replace"), crashed=False)
     if run.returncode != 0:
         lines = run.stderr.decode(errors="replace").strip().splitlines()
         words = f" Its last words: {lines[-1]}" if lines else ""
-        raise CheckupError(describe_exit(run.returncode) + words, crashed=True)
+        raise CheckupError(describe_exit(run.returncode) + words, crashed=run.returncode in CRASHES)
     return msgspec.json.decode(run.stdout, type=report)

@@ -40,7 +40,8 @@ def describe_exit(code: int | None) -> str:
         name = signal.Signals(-code).name
     except ValueError:  # the real-time signals have no names
         name = f"signal {-code}"
-    return f"The engine process was killed by {name}."
+    cause = " The kernel does that where memory runs out." if -code == signal.SIGKILL else ""
+    return f"The engine process was killed by {name}.{cause}"
 
 
 def child_environment(own: Mapping[str, str]) -> dict[str, str]:

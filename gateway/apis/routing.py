@@ -52,12 +52,14 @@ class Router:
             if match is Match.PARTIAL:
                 allowed = allowed or route.methods or ()
         exchange = caller_of(scope).exchange
+        methods = ", ".join(sorted(allowed))
+        others = f"; it has {methods}" if methods else ""
         raise RefusedError(
             Problem(
-                status=HTTPStatus.METHOD_NOT_ALLOWED if allowed else HTTPStatus.NOT_FOUND,
-                message=f"This server has no endpoint {exchange.method} {exchange.path}.",
-                code="method_not_allowed" if allowed else "not_found",
-                headers={"allow": ", ".join(sorted(allowed))} if allowed else {},
+                status=HTTPStatus.METHOD_NOT_ALLOWED if methods else HTTPStatus.NOT_FOUND,
+                message=f"This server has no endpoint {exchange.method} {exchange.path}{others}.",
+                code="method_not_allowed" if methods else "not_found",
+                headers={"allow": methods} if methods else {},
             )
         )
 

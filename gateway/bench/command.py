@@ -62,7 +62,7 @@ class Bench:
         except Unreachable as error:
             return exit_with(ExitCode.SETTINGS, f"cannot reach {given.url}: {error}", "bench")
         except NoModel as error:
-            message = f"cannot choose a model of {given.url}; name one with --model: {error}"
+            message = f"cannot choose a model of {given.url}; {error}"
             return exit_with(ExitCode.SETTINGS, message, "bench")
         _print(table.title(given, self._model))
         _print(table.head())

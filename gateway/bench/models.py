@@ -8,11 +8,15 @@ from gateway.bench.connection import open_receiver
 from gateway.bench.exchange import Exchange
 from gateway.bench.target import Target
 
-_VERSION_HINT = " (the URL of an API includes its version, such as /v1)"
+_HINTS = {
+    "status 401": "send its key by --api-key, or by the variable OPENAI_API_KEY",
+    "status 404": "name one with --model, or the API by a URL with its version, such as /v1",
+}
+_NAME_ONE = "name one with --model"
 
 
 class NoModel(Exception):
-    """The server does not list exactly one model. The text gives the reason."""
+    """The server does not list exactly one model. The text gives a remedy and the reason."""
 
 
 class Unreachable(Exception):
@@ -37,14 +41,13 @@ async def only_model(target: Target, answer_timeout: float) -> str:
     if exchange.problem:
         if exchange.problem.kind == "connection":
             raise Unreachable(exchange.problem.words)
-        hint = _VERSION_HINT if exchange.problem.kind == "status 404" else ""
-        raise NoModel(f"{exchange.problem.kind}: {exchange.problem.words}{hint}")
+        hint = _HINTS.get(exchange.problem.kind, _NAME_ONE)
+        raise NoModel(f"{hint}: {exchange.problem.kind}: {exchange.problem.words}")
     body = exchange.answer.body if isinstance(exchange.answer, WholeAnswer) else b""
     names = _names(body)
     if len(names) != 1:
-        raise NoModel(
-            f"it has {len(names)}: {', '.join(names)}" if names else f"not a list of models: {error_message(body)}"
-        )
+        found = f"it has {len(names)}: {', '.join(names)}" if names else f"not a list of models: {error_message(body)}"
+        raise NoModel(f"{_NAME_ONE}: {found}")
     return names[0]
 
 

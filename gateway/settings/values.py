@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BeforeValidator
 
 from engine.gguf.split_file import SplitFile, parts_of
 from engine.regular_files import require_regular
-from gateway.hub.reference import SCHEME, HubReference
+from gateway.hub.reference import HOSTS, SCHEME, HubReference
 from gateway.storage.place import check_folder, check_place, is_url
 
 _URLS = (("http:",), ("https:",))
@@ -23,8 +23,8 @@ _SECRET = re.compile(r"[!-~]+")
 _SIZE = re.compile(r"(\d{1,18})([KMGT])i?B?", re.ASCII | re.IGNORECASE)
 _UNITS = "KMGT"
 """Units of sizes, each 1024 of the one before."""
-_OF_HUB = re.compile(r"[\w-][\w.-]*/[\w.-]+(:[\w.-]+)?(?<!\.gguf)", re.ASCII)
-"""Path that may be meant as a model on the hub."""
+_OF_HUB = re.compile(rf"(?:(?:{'|'.join(HOSTS)})/)?([\w-][\w.-]*/[\w.-]+(?::[\w.-]+)?)(?<!\.gguf)", re.ASCII)
+"""Path that may be meant as a model on the hub, also in the form for Ollama."""
 _OF_OLLAMA = re.compile(r"[\w.-]+:[\w.-]+", re.ASCII)
 """Path that may be meant as a model of Ollama."""
 _HUB_FORM = "USER/REPO:QUANT"
@@ -112,8 +112,8 @@ def readable_parts(path: Path) -> Path:
 
 def _meant_model(path: str) -> str:
     """Return the name on the hub, or its form, if a path may be meant as a model of the hub or of Ollama."""
-    if _OF_HUB.fullmatch(path):
-        return path
+    if match := _OF_HUB.fullmatch(path):
+        return match[1]
     return _HUB_FORM if _OF_OLLAMA.fullmatch(path) else ""
 
 

@@ -617,6 +617,13 @@ def test_a_missing_file_that_may_be_a_model_of_the_hub_is_named_as_such(place: s
     assert complaint("--model", place) == f"--model {place!r}: there is no such file; {named}"
 
 
+@pytest.mark.parametrize("host", ["hf.co", "huggingface.co"])
+def test_a_model_of_the_hub_as_ollamas_clients_name_it_is_answered_with_its_name_here(host: str) -> None:
+    named = "a model of the Hugging Face hub is written hf:no-one/model:Q4_K_M"
+    place = f"{host}/no-one/model:Q4_K_M"
+    assert complaint("--model", place) == f"--model {place!r}: there is no such file; {named}"
+
+
 def test_a_missing_file_that_may_be_a_model_of_ollama_is_answered_with_the_form_of_the_hub() -> None:
     named = "a model of the Hugging Face hub is written hf:USER/REPO:QUANT"
     assert complaint("--model", "qwen3:0.6b") == f"--model 'qwen3:0.6b': there is no such file; {named}"

@@ -62,22 +62,26 @@ def test_an_examination_refuses_what_an_engine_refuses(config: EngineConfig, rea
 
 
 @pytest.mark.parametrize(
-    ("program", "reason"),
+    ("program", "crashed", "reason"),
     [
-        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", "The engine process was killed by SIGILL."),
-        ("import sys; sys.exit('no such library')", "The engine process exited with code 1. Its last words: no such "),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGILL)", True, "The engine process was killed by SIGILL."),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", False, "The engine process was killed by SIGKILL."),
+        ("import sys; sys.exit('no such library')", False, "The engine process exited with code 1. Its last words: no"),
     ],
 )
-def test_a_crash_is_a_finding(monkeypatch: pytest.MonkeyPatch, program: str, reason: str) -> None:
+def test_an_unexpected_end_is_a_finding_and_a_crash_only_by_llama_cpps_own_code(
+    monkeypatch: pytest.MonkeyPatch, program: str, crashed: bool, reason: str
+) -> None:
     monkeypatch.setattr(checkup, "command_for", lambda _module: ["/usr/bin/env", "python3", "-c", program])
     with pytest.raises(CheckupError) as caught:
         examine("installation", CONFIG, InstallationReport)
-    assert caught.value.crashed
+    assert caught.value.crashed == crashed
     assert str(caught.value).startswith(reason)
 
 
 def test_a_process_that_hangs_is_a_finding(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkup, "command_for", lambda _module: ["/bin/sh", "-c", "exec sleep 100"])
     monkeypatch.setattr(checkup, "_TIMEOUT", 0.05)
-    with pytest.raises(CheckupError, match=r"did not answer within 0\.05 s"):
+    with pytest.raises(CheckupError, match=r"did not answer within 0\.05 s") as caught:
         examine("installation", CONFIG, InstallationReport)
+    assert not caught.value.crashed

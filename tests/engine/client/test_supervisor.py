@@ -517,4 +517,6 @@ async def test_a_folder_named_engine_does_not_shadow_ours(
 def test_an_exit_code_is_described_in_words() -> None:
     assert describe_exit(0) == "The engine process exited with code 0."
     assert describe_exit(-signal.SIGSEGV) == "The engine process was killed by SIGSEGV."
+    killed = "The engine process was killed by SIGKILL. The kernel does that where memory runs out."
+    assert describe_exit(-signal.SIGKILL) == killed
     assert describe_exit(-40) == "The engine process was killed by signal 40."

@@ -110,6 +110,7 @@ def test_a_client_that_its_header_names_has_its_shape_of_errors_where_the_path_i
     [
         ("GET", "/v1/files", 404, "not_found"),
         ("POST", "/v1/batches", 404, "not_found"),
+        ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
         ("POST", "/v1/responses/compact", 405, "method_not_allowed"),
     ],
 )
@@ -117,7 +118,9 @@ async def test_a_request_without_an_endpoint_learns_which_one_there_is_not(
     method: str, path: str, status: int, code: str
 ) -> None:
     reply = await AsgiCall(app_of(FakeEngine()), path, method=method).run()
-    message = f"This server has no endpoint {method} {path}."
+    allowed = reply.header("allow")
+    assert (allowed is not None) == (status == 405)
+    message = f"This server has no endpoint {method} {path}" + (f"; it has {allowed}." if allowed else ".")
     error = {"message": message, "type": "invalid_request_error", "param": None, "code": code}
     assert (reply.status, reply.json) == (status, {"error": error})
 

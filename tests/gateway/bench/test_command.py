@@ -105,7 +105,8 @@ async def test_an_unreadable_model_list_is_one_line_and_2(capsys: pytest.Capture
     code, _ = await run(script, *files)
     said = capsys.readouterr()
     assert (code, said.out) == (ExitCode.SETTINGS, "")
-    assert said.err.endswith("/v1; name one with --model: status 401: Wrong key.\n")
+    remedy = "send its key by --api-key, or by the variable OPENAI_API_KEY"
+    assert said.err.endswith(f"/v1; {remedy}: status 401: Wrong key.\n")
     assert said.err.count("\n") == 1
     assert not [name for name in files if Path(name).exists()]  # noqa: ASYNC240 - a test has time
 

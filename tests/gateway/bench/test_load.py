@@ -307,12 +307,13 @@ async def test_the_only_model_is_chosen() -> None:
 @pytest.mark.parametrize(
     ("body", "status", "complaint"),
     [
-        ({"data": [{"id": "a"}, {"id": "b"}]}, 200, "it has 2: a, b"),
-        ({"data": []}, 200, r'not a list of models: {"data":\[\]}'),
-        (["x"], 200, r'not a list of models: \["x"\]'),
-        (b"Hello", 200, "not a list of models: Hello"),
-        ({"error": {"message": "Wrong key."}}, 401, "status 401: Wrong key.$"),
-        ({"error": {"message": "Not Found"}}, 404, r"status 404: Not Found \(.* such as /v1\)"),
+        ({"data": [{"id": "a"}, {"id": "b"}]}, 200, "^name one with --model: it has 2: a, b$"),
+        ({"data": []}, 200, r'^name one with --model: not a list of models: {"data":\[\]}$'),
+        (["x"], 200, r'^name one with --model: not a list of models: \["x"\]$'),
+        (b"Hello", 200, "^name one with --model: not a list of models: Hello$"),
+        ({"error": {"message": "Wrong key."}}, 401, "^send its key by --api-key, .*: status 401: Wrong key.$"),
+        ({"error": {"message": "Not Found"}}, 404, "^name one .* URL .* such as /v1: status 404: Not Found$"),
+        ({"error": {"message": "Full"}}, 429, "^name one with --model: status 429: Full$"),
     ],
 )
 async def test_a_server_without_a_single_model_is_an_error(body: object, status: int, complaint: str) -> None:

@@ -241,11 +241,24 @@ def test_a_crash_by_repacked_weights_is_a_finding_that_starts_remember(
     assert RepackCache().works() is False
 
 
+def test_a_trial_of_repacked_weights_that_was_killed_is_no_verdict(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def examine(name: str, _config: EngineConfig, _report: object) -> object:
+        if name == "repacking":
+            raise CheckupError("The engine process was killed by SIGKILL.", crashed=False)
+        return WELL.installation if name == "installation" else SERVING
+
+    monkeypatch.setattr(module, "examine", examine)
+    code, out, _ = run(TINY)
+    assert (code, "crash" in out) == (0, False)
+    assert RepackCache().works() is None
+
+
 @pytest.mark.parametrize(
     ("failing", "error", "text"),
     [
-        ("installation", CheckupError("It exited.", crashed=True), "llama.cpp cannot be used: It exited."),
+        ("installation", CheckupError("It exited.", crashed=False), "llama.cpp cannot be used: It exited."),
         ("serving", CheckupError("It was killed.", crashed=True), "llama.cpp crashes on this model: It was killed."),
+        ("serving", CheckupError("It timed out.", crashed=False), "It timed out."),
         ("serving", CheckupError("it has an encoder", crashed=False), "it has an encoder"),
     ],
 )

@@ -39,7 +39,8 @@ def read_tools(value: object) -> tuple[ClientTool, ...]:
     for at, tool in enumerate(tools):
         kind = tool.get("type", "custom") if isinstance(tool, dict) else "custom"
         if kind not in ("custom", None):  # of any type, also one without a hash
-            raise refusal(f"tools[{at}].type", "this server runs no tools; describe one that the client runs")
+            what = "a tool that the client runs has name and input_schema, and no type or 'custom'"
+            raise refusal(f"tools[{at}].type", f"this server runs no tools; {what}")
     return tuple(read_nested(ClientTool, tool, f"tools[{at}]") for at, tool in enumerate(tools))
 
 
