@@ -22,7 +22,7 @@ class CheckupError(Exception):
     def __init__(self, reason: str, *, crashed: bool) -> None:
         super().__init__(reason)
         self.crashed = crashed
-        """True if the code of llama.cpp ended the process; False if, for example, the kernel did, for lack of memory."""
+        """True if the code of llama.cpp ended the process; False otherwise, as where the kernel had no memory."""
 
 
 def examine(

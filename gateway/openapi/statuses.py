@@ -17,8 +17,8 @@ DESCRIPTIONS = {
     429: "The queue is full, a limit of the API key is reached, or the client has too many background responses.",
     431: "The request line and the headers are too large.",
     500: "Internal server error. A retry would probably fail again.",
-    501: "The transfer encoding of the request body is not supported, the server was started without the route, or it "
-    "does not have it.",
+    501: "The transfer encoding of the request body is not supported, the server was started without the route or does "
+    "not have it, or the model cannot fill gaps.",
     503: "The engine is not ready, the request waited too long for a slot, or the server is stopping.",
     504: "The request exceeded the server's time limit.",
     529: "The queue is full, the engine is not ready, or the request waited too long for a slot.",

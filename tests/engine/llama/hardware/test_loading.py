@@ -149,3 +149,35 @@ def test_the_parameters_of_a_placement_end_as_c_expects() -> None:
 def test_a_device_in_the_place_of_a_model_is_not_read() -> None:
     with pytest.raises(LoadError, match=f"^the model file {os.devnull} cannot be read: not a regular file$"):
         check_file(Path(os.devnull))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "kind", "reason"),
+    [
+        ("llama", "adapter", "it is a LoRA adapter, which --lora adds to its model"),
+        ("clip", "", "it is a projector for images or sound, which are not supported"),
+        ("clip", "mmproj", "it is a projector for images or sound, which are not supported"),
+        ("imatrix", "imatrix", "it is an importance matrix, which only serves to quantise a model"),
+        ("of-next-year", "model", "unknown model architecture: 'of-next-year'"),
+    ],
+)
+def test_a_file_that_is_no_model_is_named_as_what_it_is(
+    tmp_path: Path, architecture: str, kind: str, reason: str
+) -> None:
+    path = tmp_path / "file.gguf"
+    writer = gguf.GGUFWriter(path, architecture)
+    if kind:
+        writer.add_type(kind)
+    writer.add_tensor("x.weight", np.ones((32, 32), np.float32))
+    finish(writer)
+    with pytest.raises(LoadError) as caught, LlamaModel(config(model=str(path)), lambda _share: None):
+        pass
+    assert str(caught.value) == f"{path} cannot be loaded: {reason}"
+
+
+def test_a_file_whose_header_cannot_be_read_has_llama_cpps_reason(tmp_path: Path) -> None:
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(model_path().read_bytes()[:100])
+    with pytest.raises(LoadError) as caught, LlamaModel(config(model=str(path)), lambda _share: None):
+        pass
+    assert str(caught.value) == f"{path} cannot be loaded: failed to read key-value pairs"
