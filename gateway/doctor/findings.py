@@ -65,6 +65,7 @@ def _of_model(installation: InstallationReport, model: ModelDiagnosis) -> Iterat
     if model.failure:
         yield Finding(Level.PROBLEM, model.failure)
     yield from _of_threads(installation.machine, model.subject.config)
+    yield from _of_gpu_layers(installation.build, model.subject.config)
     if model.serving is not None:
         yield from _of_weights(installation, model.serving.model)
         if not model.subject.sets_context:
@@ -110,6 +111,12 @@ def _of_threads(machine: MachineReport, config: EngineConfig) -> Iterator[Findin
             usable = f"the number of processors that may be used ({machine.usable_processors})"
             text = f"{flag} {threads} is more than {usable}: steps are much slower"
             yield Finding(Level.WARNING, text)
+
+
+def _of_gpu_layers(build: BuildReport, config: EngineConfig) -> Iterator[Finding]:
+    if config.gpu_layers > 0 and config.hardware.devices is None and not build.devices:
+        text = f"--gpu-layers {config.gpu_layers} has no effect: this build of llama.cpp sees no GPU"
+        yield Finding(Level.WARNING, text)
 
 
 def _of_weights(report: InstallationReport, model: ModelInfo) -> Iterator[Finding]:

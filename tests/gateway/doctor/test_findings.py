@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine import DeviceReport, EngineConfig, InstallationReport
-from engine.hardware import RopeScaling
+from engine.hardware import Hardware, RopeScaling
 from gateway.doctor import findings as module
 from gateway.doctor.diagnosis import Diagnosis, Repacking
 from gateway.doctor.findings import REINSTALL, Level, findings
@@ -100,6 +100,20 @@ def test_a_healthy_machine_has_no_findings() -> None:
 )
 def test_a_finding_says_what_to_change(diagnosis: Diagnosis, level: Level, text: str) -> None:
     assert found(diagnosis) == [(level, text)]
+
+
+def test_layers_for_a_gpu_that_the_build_does_not_see_are_a_finding() -> None:
+    def with_layers(config: EngineConfig, **changes: Any) -> list[tuple[Level, str]]:
+        asking = replace(EXAMINED, subject=replace(EXAMINED.subject, config=config))
+        return found(replace(build(**changes), models=(asking,)))
+
+    asked = EngineConfig(model="some.gguf", gpu_layers=99)
+    text = "--gpu-layers 99 has no effect: this build of llama.cpp sees no GPU"
+    assert with_layers(asked) == [(Level.WARNING, text)]
+    assert with_layers(replace(asked, gpu_layers=0)) == []
+    assert with_layers(replace(asked, hardware=Hardware(devices=()))) == []
+    gpu = DeviceReport(name="CUDA0", description="Some GPU", memory=2**30, free=2**30)
+    assert with_layers(asked, offloads=True, devices=(gpu,)) == []
 
 
 def test_a_gpu_that_llama_cpp_does_not_use_is_a_finding(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
