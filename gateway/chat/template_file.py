@@ -36,6 +36,8 @@ def read_template(given: str) -> str:
 def _text_of(path: str) -> str:
     try:
         return Path(path).expanduser().read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise ValueError(f"there is no such file; names of templates are {', '.join(NAMED_TEMPLATES)}") from error
     except OSError as error:
         raise ValueError(f"the file cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -644,7 +644,7 @@ def test_a_flag_takes_back_the_stream_interval_of_the_file(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
-        (None, "the file cannot be read: No such file or directory"),
+        (None, "there is no such file; names of templates are chatml, command-r, llama3, phi3, zephyr"),
         (b"\xff", "the file is not UTF-8"),
         (b"Hello\n{% fi %}", "this is no Jinja template: line 2: Encountered unknown tag 'fi'."),
     ],

@@ -42,7 +42,8 @@ def test_a_template_may_be_given_as_a_text() -> None:
 
 
 def test_another_name_is_that_of_a_file() -> None:
-    with pytest.raises(ValueError, match="the file cannot be read"):
+    names = "chatml, command-r, llama3, phi3, zephyr"
+    with pytest.raises(ValueError, match=f"^there is no such file; names of templates are {names}$"):
         read_template("llama7")
 
 
