@@ -42,9 +42,9 @@ class OnDemand:
                 await anyio.lowlevel.checkpoint()
 
 
-def settings_of_three(**changes: object) -> Settings:
-    """Return settings with three models; `kept` names those that are kept loaded."""
-    table = ModelTable.model_construct(file=_FILE)
+def settings_of_three(file: Path = _FILE, **changes: object) -> Settings:
+    """Return settings with three models, which have one file."""
+    table = ModelTable.model_construct(file=file)
     settings = settings_for(models=dict.fromkeys("abc", table), **changes)
     settings.model_fields_set.discard("model")
     return settings
@@ -52,10 +52,10 @@ def settings_of_three(**changes: object) -> Settings:
 
 @asynccontextmanager
 async def on_demand(
-    *, kept: str = "", first: str = "", loads_at_once: bool = True, queue_timeout: float = 300
+    *, kept: str = "", first: str = "", loads_at_once: bool = True, queue_timeout: float = 300, file: Path = _FILE
 ) -> AsyncIterator[OnDemand]:
-    """Open the gateway of three models."""
-    settings = settings_of_three(queue_timeout=queue_timeout)
+    """Open the gateway of three models; `kept` names those that are kept loaded, and `first` those of the start."""
+    settings = settings_of_three(file, queue_timeout=queue_timeout)
     terms = [ModelTerms(name, Memory(1), keep_loaded=name in kept, load_at_start=name in first) for name in "abc"]
     opener = FakeOpener(loads_at_once=loads_at_once)
     limits = ResidencyLimits(backoff_first=1000, backoff_longest=1000)

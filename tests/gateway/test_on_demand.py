@@ -1,6 +1,8 @@
 """Models on demand, as clients and operators see them."""
 
+import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -168,6 +170,24 @@ async def test_the_router_lists_loads_and_unloads() -> None:
         assert (again.status, again.json["error"]["reason"]) == (400, "not_loaded")
         unknown = await post(gateway.app, "/models/load", {"model": "x"})
         assert (unknown.status, unknown.json["error"]["reason"]) == (404, "model_not_found")
+
+
+async def test_the_fingerprint_is_that_of_the_file_that_was_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "m.gguf"
+    seen = []
+    async with on_demand(file=file) as gateway:
+        for seconds in (1, 2):
+            file.write_bytes(b"m")
+            os.utime(file, (0, seconds))
+            for _ in range(2):  # the second one finds the model loaded, whose file is gone
+                reply = await post(gateway.app, COMPLETIONS, ask("a"))
+                created = (await get(gateway.app, "/v1/models/a")).json["created"]
+                seen.append((created, reply.json["system_fingerprint"]))
+                file.unlink(missing_ok=True)
+            await post(gateway.app, "/models/unload", {"model": "a"})
+            await gateway.until(a="unloaded")
+    assert [created for created, _ in seen] == [1, 1, 2, 2]
+    assert len(set(seen)) == 2
 
 
 async def test_an_order_to_load_withdraws_an_unload_that_waits_for_a_request() -> None:
