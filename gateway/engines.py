@@ -94,9 +94,10 @@ class EnginesOnDemand(Mapping[str, EngineOnDemand], EngineHost):
         before, self._estimates[model.name] = self._estimates.get(model.name), found
         if before is None:
             return self.residents.add(_terms(model, found.need))
-        if before.config != found.config:
-            self[model.name].replace(found.need)
-        return self[model.name]
+        source = self[model.name]
+        if before.config != found.config or source.engine is None:  # without an engine its load may have failed
+            source.replace(found.need)
+        return source
 
     @override
     async def leave(self, name: str) -> None:

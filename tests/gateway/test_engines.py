@@ -70,3 +70,31 @@ async def test_a_model_that_joins_again_while_it_loads_is_loaded_from_its_new_fi
             await anyio.wait_all_tasks_blocked()
             assert engines["joined"].account.phase is Phase.LOADED
     assert opener.opened == [str(old), str(new)]
+
+
+async def test_a_model_whose_load_has_failed_is_tried_at_once_if_it_joins_again(tmp_path: Path) -> None:
+    """As after a pull that has brought its file back."""
+    file, opener = tmp_path / "a.gguf", FakeOpener()
+    file.write_bytes(bytes(1))
+    settings = read_settings(["serve", "--model", str(model_path())], {})
+    found = {model.name: estimate(settings.engine_config(model), ROOM) for model in settings.served}
+    engines = EnginesOnDemand(settings, ROOM, found, lambda config, **_: opener(config.model))
+    async with engines.residents.open():
+        joining = settings.joining("joined", file)
+        source = await engines.join(joining)
+        source.load()
+        await anyio.wait_all_tasks_blocked()
+        opener.engines[str(file)].fail("There is no such file.")
+        await anyio.wait_all_tasks_blocked()
+        await engines.join(joining)
+        with ExitStack() as held, anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(source.hold, held)
+                await anyio.wait_all_tasks_blocked()
+                opener.engines[str(file)].load()
+            await engines.join(joining)
+            await anyio.wait_all_tasks_blocked()
+            assert engines["joined"].account.phase is Phase.LOADED
+        await anyio.wait_all_tasks_blocked()
+        assert engines["joined"].account.phase is Phase.LOADED, "its file is the one that is loaded"
+    assert opener.opened == [str(file)] * 2
