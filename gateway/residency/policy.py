@@ -76,11 +76,11 @@ class Residency:
         Raises:
             Busy: too many requests wait, and this one would have to.
         """
-        resident = self._residents[model]
-        at_once = resident.phase is Phase.LOADED and resident.takes(self._limits, self._decided_at)
+        resident, turn = self._residents[model], self._next_turn()
+        at_once = resident.phase is Phase.LOADED and resident.takes(turn, self._limits, self._decided_at)
         if not at_once and sum(len(one.waiting) for one in self.all) >= self._limits.waiting:
             raise Busy("Too many requests wait for models.", code="queue_full")
-        ticket = Ticket(model, self._next_turn())
+        ticket = Ticket(model, turn)
         resident.waiting[ticket] = None
         return ticket
 
@@ -99,9 +99,10 @@ class Residency:
         Returns False if the model is loaded, and no order to unload it is pending.
         """
         resident = self._residents[model]
-        stays = resident.phase is Phase.LOADED and not resident.leaves
-        resident.leaves = resident.leaves and resident.next_need is not None  # an old file leaves all the same
-        if resident.phase is not Phase.LOADED or resident.leaves:
+        stays = resident.phase is Phase.LOADED and resident.leaves is None
+        if resident.next_need is None:  # an old file leaves all the same
+            resident.leaves = None
+        if resident.phase is not Phase.LOADED or resident.leaves is not None:
             resident.wanted, resident.retry_at = resident.wanted or self._next_turn(), 0.0
         return not stays
 
@@ -113,7 +114,8 @@ class Residency:
         """Record the operator's order to unload a model once no request uses it or waits for its load."""
         resident = self._residents[model]
         resident.wanted = None
-        resident.leaves = resident.phase is Phase.LOADED
+        if resident.leaves is None and resident.phase in {Phase.LOADING, Phase.LOADED}:  # an old file leaves at once
+            resident.leaves = self._next_turn()
 
     def resize(self, model: str, need: Memory) -> bool:
         """Record the bytes of a model that is being loaded, now that they are known better.
@@ -137,7 +139,7 @@ class Residency:
             resident.need, resident.retry_at = need, 0.0  # it is not the new file that failed
         else:
             resident.next_need = need
-            resident.leaves = resident.phase is Phase.LOADED
+            resident.leaves = 0 if resident.phase is Phase.LOADED else None
 
     def loaded(self, model: str, need: Memory, now: float) -> None:
         """Record that a model is loaded, and the bytes that it takes.
@@ -146,11 +148,13 @@ class Residency:
         """
         resident = self._residents[model]
         resident.loaded(need.at_most(self._limit_of(resident)), now)
+        if resident.leaves is not None:  # it first serves all that have waited
+            resident.leaves = self._next_turn()
 
     def failed(self, model: str, reason: str, now: float) -> None:
         """Record that a model could not be loaded, or loaded again, and its process has ended."""
         resident = self._residents[model]
-        if resident.phase is Phase.LOADED and resident.terms.keep_loaded and not resident.leaves:
+        if resident.phase is Phase.LOADED and resident.terms.keep_loaded and resident.leaves is None:
             resident.wanted = self._next_turn()
         resident.failed(reason, self._limits, now)
 
@@ -207,8 +211,9 @@ class Residency:
 
     def _grant(self, now: float) -> None:
         for resident in self._in(Phase.LOADED):
-            while resident.waiting and resident.takes(self._limits, now):
-                ticket = next(iter(resident.waiting))
+            for ticket in tuple(resident.waiting):
+                if not resident.takes(ticket.turn, self._limits, now):
+                    break
                 del resident.waiting[ticket]
                 resident.users += 1
                 resident.granted += 1
@@ -220,7 +225,7 @@ class Residency:
         for resident in self.all:
             needless = resident.turn is None or resident.next_need is not None
             abandoned = resident.phase is Phase.LOADING and needless
-            if abandoned or (resident.idle and (resident.leaves or resident.overdue(now))):
+            if abandoned or (resident.idle and (resident.leaves is not None or resident.overdue(now))):
                 self._unload(resident)
 
     def _make_room(self, now: float) -> None:

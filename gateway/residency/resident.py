@@ -26,8 +26,9 @@ class Resident:
     """Turn of a load that no request asked for: at the start, or by the operator."""
     yields: bool = False
     """True if another model waits for its room: after its batch it takes no further request."""
-    leaves: bool = False
-    """True if the operator unloads it: it takes no further request, and ends after the last one."""
+    leaves: int | None = None
+    """Turn from which on it takes no request, because the operator unloads it, or has replaced its file. It ends after
+    the requests before; unset if it stays."""
     granted: int = 0
     """Requests that were granted since it was loaded."""
     loaded_at: float = 0.0
@@ -69,7 +70,7 @@ class Resident:
     @property
     def dismissed(self) -> bool:
         """True if it is unloaded as soon as no request uses it or waits for it."""
-        return self.wanted is None and (self.leaves or self.phase is not Phase.LOADED)
+        return self.wanted is None and (self.leaves is not None or self.phase is not Phase.LOADED)
 
     @property
     def turn(self) -> int | None:
@@ -88,10 +89,10 @@ class Resident:
         """Return True if it has been idle for too long."""
         return (end := self.idle_until) is not None and end <= now
 
-    def takes(self, limits: ResidencyLimits, now: float) -> bool:
-        """Return True if a request may use it now, while it is loaded."""
+    def takes(self, turn: int, limits: ResidencyLimits, now: float) -> bool:
+        """Return True if a request with this turn may use it now, while it is loaded."""
         in_batch = self.granted < limits.batch_requests and now < self.loaded_at + limits.batch_seconds
-        return not self.leaves and (in_batch or not self.yields)
+        return (self.leaves is None or turn < self.leaves) and (in_batch or not self.yields)
 
     def begin(self) -> None:
         """Record that its process starts."""
@@ -114,5 +115,5 @@ class Resident:
 
     def unloaded(self) -> None:
         """Record that its process has ended."""
-        self.phase, self.leaves, self.yields = Phase.UNLOADED, False, False
+        self.phase, self.leaves, self.yields = Phase.UNLOADED, None, False
         self.need, self.next_need = self.next_need or self.need, None

@@ -190,6 +190,17 @@ async def test_the_fingerprint_is_that_of_the_file_that_was_loaded(tmp_path: Pat
     assert len(set(seen)) == 2
 
 
+async def test_an_order_to_unload_a_model_that_loads_holds_after_the_requests_that_wait_for_it() -> None:
+    async with on_demand(loads_at_once=False) as gateway:
+        async with AsgiCall(gateway.app, COMPLETIONS, b'{"prompt": "x", "model": "a"}').running() as call:
+            await gateway.until(a="loading")
+            assert (await post(gateway.app, "/models/unload", {"model": "a"})).json == {"success": True}
+            gateway.opener.engines["a"].load()
+        assert call.status == 200
+        await gateway.until(a="unloaded")
+    assert gateway.opener.opened == ["a"]
+
+
 async def test_an_order_to_load_withdraws_an_unload_that_waits_for_a_request() -> None:
     async with on_demand() as gateway:
         await post(gateway.app, "/models/load", {"model": "a"})

@@ -264,7 +264,7 @@ def test_a_model_that_is_lost_while_the_operator_unloads_it_is_unloaded() -> Non
     policy.arrive("kept")
     assert policy.decide(100) == [Load("kept")]
     policy.loaded("kept", Memory(1), 101)
-    assert not policy["kept"].leaves
+    assert policy["kept"].leaves is None
 
 
 def test_a_failure_does_not_stop_the_models_behind_it() -> None:
@@ -581,6 +581,56 @@ def test_the_operator_unloads_a_model_once_it_is_idle() -> None:
     assert end(policy, "a") == [Load("a")]
     policy.loaded("a", Memory(1), 4)
     assert policy.decide(4) == [Grant(late)]
+
+
+def test_a_model_that_the_operator_unloads_while_it_loads_serves_those_that_wait_and_ends() -> None:
+    policy = residency(1, "a")
+    first = policy.arrive("a")
+    assert policy.decide(0) == [Load("a")]
+    policy.dismiss("a")
+    second = policy.arrive("a")
+    assert policy.decide(1) == []
+    policy.loaded("a", Memory(1), 2)
+    assert policy.decide(2) == [Grant(first), Grant(second)]
+    late = policy.arrive("a")
+    policy.leave(first, 3)
+    assert policy.decide(3) == []
+    policy.leave(second, 4)
+    assert policy.decide(4) == [Unload("a")]
+    assert end(policy, "a", now=5) == [Load("a")]
+    policy.loaded("a", Memory(1), 6)
+    assert policy.decide(6) == [Grant(late)]
+    policy.leave(late, 7)
+    assert policy.decide(7) == [], "the order was for the process before"
+
+
+def test_an_order_to_unload_serves_none_from_an_old_file() -> None:
+    policy = residency(1, "a")
+    load(policy, "a")
+    ticket = use(policy, "a")
+    policy.replace("a", Memory(1))
+    policy.arrive("a")
+    policy.dismiss("a")
+    assert policy.decide(1) == []
+    policy.leave(ticket, 2)
+    assert policy.decide(2) == [Unload("a")]
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+def test_an_order_to_load_ends_an_order_to_unload_a_model_that_loads(loaded: bool) -> None:
+    policy = residency(1, "a")
+    ticket = policy.arrive("a")
+    policy.decide(0)
+    policy.dismiss("a")
+    if loaded:
+        policy.loaded("a", Memory(1), 1)
+        policy.want("a")
+    else:
+        policy.want("a")
+        policy.loaded("a", Memory(1), 1)
+    assert policy.decide(1) == [Grant(ticket)]
+    policy.leave(ticket, 2)
+    assert policy.decide(2) == []
 
 
 def test_an_order_to_load_ends_an_order_to_unload() -> None:

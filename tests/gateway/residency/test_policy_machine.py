@@ -18,7 +18,7 @@ picks = st.integers(0, 10**6)
 
 
 class Machine(RuleBasedStateMachine):
-    """Clients that arrive, use a model and leave at any moment, and processes that start, fail and end."""
+    """Clients that arrive, use a model and leave, orders to unload, and processes that start, fail and end."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,6 +83,11 @@ class Machine(RuleBasedStateMachine):
         if model in self.processes:
             self.replaced.add(model)
         self.policy.replace(model, Memory(1))
+        self.decide()
+
+    @rule(model=models)
+    def unload(self, model: str) -> None:
+        self.policy.dismiss(model)
         self.decide()
 
     @rule(seconds=st.floats(0.1, 10))
