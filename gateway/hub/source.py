@@ -33,7 +33,8 @@ class HubSource:
     def fetch(self, reference: HubReference, progress: Callable[[DownloadProgress], None]) -> Path:
         """Return the path of a model's file, or of its first part.
 
-        If the hub does not list the repository, for whatever reason, a file on this machine will do.
+        If the hub does not list the repository, or the version there cannot be had, for whatever reason, a file on this
+        machine will do.
 
         Args:
             reference: Model to find.
@@ -41,6 +42,7 @@ class HubSource:
 
         Raises:
             HubError: The model cannot be had.
+            OSError: It cannot be written.
         """
         if self._offline:
             return self._cached(reference, "and the hub is not asked: --offline")
@@ -48,9 +50,15 @@ class HubSource:
             listing = self._client.listing(reference.repository)
         except HubError as error:
             path = self._cached(reference, f"and {error}")
-            logger.warning("%s is used as it is on this machine: %s", reference, error)
+            _report(reference, error)
             return path
-        return self._download(reference, listing, progress)
+        try:
+            return self._download(reference, listing, progress)
+        except (HubError, OSError) as error:
+            if (cached := self._cache.find(reference)) is None:
+                raise
+            _report(reference, error)
+            return cached
 
     def _cached(self, reference: HubReference, obstacle: str) -> Path:
         """Return the path of a model that is complete on this machine.
@@ -86,3 +94,7 @@ class HubSource:
         """Raise `HubError` if there is no room for all files together, before any of them is downloaded."""
         missing = sum(file.size - self._cache.size_of(reference.repository, file.digest) for file in files)
         check_room(self._cache.root, missing, str(reference))
+
+
+def _report(reference: HubReference, obstacle: Exception) -> None:
+    logger.warning("%s is used as it is on this machine: %s", reference, obstacle)

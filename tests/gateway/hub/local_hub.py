@@ -76,8 +76,8 @@ class _Handler(BaseHTTPRequestHandler):
         hub.requests.append(f"{path} {self.headers.get('Range', '')}".strip())
         if path == f"/api/models/{REPOSITORY}":
             self._list()
-        elif path.startswith(f"/{REPOSITORY}/resolve/{COMMIT}/"):
-            self._resolve(path.partition(COMMIT + "/")[2])
+        elif path.startswith(f"/{REPOSITORY}/resolve/{hub.commit}/"):
+            self._resolve(path.partition(hub.commit + "/")[2])
         elif path.startswith("/storage/"):
             self._send_content(hub.files[path.removeprefix("/storage/")])
         else:

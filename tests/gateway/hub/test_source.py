@@ -4,6 +4,7 @@ import errno
 import fcntl
 import logging
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -193,6 +194,55 @@ def test_a_model_on_this_machine_is_served_without_a_hub(
     hub.requests.clear()
     assert fetched(HubSource(HubClient(hub.endpoint), cache, offline=True))[0] == path
     assert hub.requests == []
+
+
+def no_room(_hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: SimpleNamespace(free=0))
+    return "needs 0.0 GB more"
+
+
+def full_disk(_hub: LocalHub, monkeypatch: pytest.MonkeyPatch) -> str:
+    def cannot_write(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Transfer, "run", cannot_write)
+    return "No space left on device"
+
+
+def damaged(hub: LocalHub, _monkeypatch: pytest.MonkeyPatch) -> str:
+    hub.damaged = True
+    return "is damaged"
+
+
+def gated(hub: LocalHub, _monkeypatch: pytest.MonkeyPatch) -> str:
+    hub.gated = True
+    return "accept its terms"
+
+
+def renamed(hub: LocalHub, _monkeypatch: pytest.MonkeyPatch) -> str:
+    hub.files = {"other-Q2_K.gguf": b"x"}
+    return "has no such model; it has Q2_K"
+
+
+@pytest.mark.parametrize("obstacle", [no_room, full_disk, damaged, gated, renamed])
+def test_a_newer_version_that_cannot_be_had_leaves_the_one_on_this_machine(
+    obstacle: Callable[[LocalHub, pytest.MonkeyPatch], str],
+    hub: LocalHub,
+    source: HubSource,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reference = HubReference(REPOSITORY, "Q4_K_M")
+    path, _ = fetched(source, reference)
+    before = path.read_bytes()
+    hub.files, hub.commit = {NAME: b"newer"}, "d" * 40
+    with monkeypatch.context() as patched:
+        reason = obstacle(hub, patched)
+        assert fetched(source, reference)[0].read_bytes() == before
+    assert f"{reference} is used as it is on this machine: " in caplog.text
+    assert reason in caplog.text
+    hub.files, hub.damaged, hub.gated = {NAME: b"newer"}, False, False
+    assert fetched(source, reference)[0].read_bytes() == b"newer"
 
 
 def test_a_model_that_is_not_there_is_one_line_without_a_hub(cache: HubCache) -> None:
