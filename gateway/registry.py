@@ -84,7 +84,7 @@ def _serve(one: ServedModel, settings: Settings, serving: Serving, labels: Promp
         return Served(
             engine,
             model.name,
-            model.fingerprint,
+            lambda: model.fingerprint,
             prompts=ChatPrompts(
                 engine,
                 own.chat_template,
@@ -124,6 +124,6 @@ def _serve_adapted(parent: Model, adapter: Adapter, serving: Serving) -> Serve:
 
     def serve(model: Model, engine: Engine) -> Served:
         recorder = Recorder(model.name, serving.observers)
-        return parent.with_engine(engine).adapted(model.name, model.fingerprint, adapter.chosen, recorder)
+        return parent.with_engine(engine).adapted(model.name, lambda: model.fingerprint, adapter.chosen, recorder)
 
     return serve

@@ -93,16 +93,11 @@ class Model:
 
     def _identify(self) -> tuple[int, str]:
         """Return the time and the identity of the file, as it was last loaded or first seen; none without it."""
-        self._identity = self._identity or self._seen()
-        return self._identity or (0, "")
-
-    def _seen(self) -> tuple[int, str] | None:
-        """Return the time and the identity of the file as it is now, if it can be seen."""
-        with suppress(OSError):
-            if (file := self.file) is not None:
+        if self._identity is None and (file := self.file) is not None:
+            with suppress(OSError):
                 state = file.stat()
-                return int(state.st_mtime), f"{file.name} {state.st_size} {state.st_mtime_ns}"
-        return None
+                self._identity = int(state.st_mtime), f"{file.name} {state.st_size} {state.st_mtime_ns}"
+        return self._identity or (0, "")
 
     def adapted(self, adapter: Adapter, serve: Serve) -> "Model":
         """Return the model with a LoRA adapter: on the same engine, with a name of its own."""
@@ -173,7 +168,8 @@ class Model:
         """Return the model with its engine."""
         if self._served is None or self._served.engine is not engine:
             if self.source.can_unload:  # each engine reads the file, which may be another one now
-                self._identity = self._seen() or self._identity
+                self._identity = None
+                self._identify()
             self._served = self._serve(self, engine)
         return self._served
 

@@ -1,6 +1,6 @@
 """A model with its engine, as requests use it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import copy
 from enum import Enum, auto
 
@@ -35,7 +35,7 @@ class Served:
         self,
         engine: Engine,
         name: str,
-        fingerprint: str,
+        fingerprint: Callable[[], str],
         *,
         prompts: ChatPrompts,
         generations: Generations,
@@ -46,18 +46,24 @@ class Served:
         """Runs the model."""
         self.name = name
         """Name in answers."""
-        self.fingerprint = fingerprint
-        """Changes where the same request may have another answer."""
+        self._fingerprint = fingerprint
         self.prompts = prompts
         """Converts conversations to the model's prompts."""
         self.generations = generations
         """Runs generation requests."""
         self._recorder, self._limiter = recorder, limiter
 
-    def adapted(self, name: str, fingerprint: str, adapters: ChooseAdapters, recorder: Recorder) -> "Served":
+    @property
+    def fingerprint(self) -> str:
+        """Changes where the same request may have another answer. Known once the model is loaded."""
+        return self._fingerprint()
+
+    def adapted(
+        self, name: str, fingerprint: Callable[[], str], adapters: ChooseAdapters, recorder: Recorder
+    ) -> "Served":
         """Return the model with other LoRA adapters: with a name, a fingerprint and records of its own."""
         other = copy(self)
-        other.name, other.fingerprint = name, fingerprint
+        other.name, other._fingerprint = name, fingerprint  # noqa: SLF001 - its own class
         other.generations = self.generations.with_adapters(adapters, recorder)
         return other
 

@@ -226,6 +226,8 @@ class FakeEngine:
     def __init__(self, script: Script = echo, chat_template: str | None = None) -> None:
         self.status = EngineStatus(EngineState.READY, "The model is loaded.", 1.0, 0)
         self.model: ModelInfo | None = replace(MODEL, chat_template=chat_template)
+        self.file: str | None = None
+        """Path of the model's file; unset while it is downloaded."""
         self.metrics: EngineMetrics | None = METRICS
         self.script = script
         self.refusal: EngineError | None = None

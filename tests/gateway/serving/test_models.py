@@ -9,6 +9,7 @@ import pytest
 from engine import EngineState, EngineStatus, Unavailable
 from gateway.app import create_gateway
 from gateway.cli import read_settings
+from gateway.hub.reference import HubReference
 from gateway.keys.key import Key
 from gateway.middleware.caller import Caller
 from gateway.middleware.errors import RefusedError
@@ -182,6 +183,19 @@ async def test_the_fingerprint_changes_with_the_file(tmp_path: Path) -> None:
     first, *others, again = (fingerprint(*state) for state in states)
     assert first == again
     assert len({first, *others}) == 3
+
+
+async def test_the_fingerprint_of_a_model_that_is_downloaded_at_the_start_is_that_of_its_file(tmp_path: Path) -> None:
+    async def fingerprint(content: bytes) -> str:
+        engine = FakeEngine()
+        (model,) = gateway_of(engine, model=HubReference("someone/some-GGUF")).models.all
+        model.loaded()  # as at the start, to wait for its template
+        file = tmp_path / "m.gguf"
+        file.write_bytes(content)
+        engine.file = str(file)
+        return (await model.hold(ANYONE)).fingerprint
+
+    assert await fingerprint(b"a") != await fingerprint(b"bc")
 
 
 async def test_the_fingerprint_of_an_adapter_is_also_that_of_its_model() -> None:
