@@ -82,8 +82,11 @@ class HubCache:
         main = folder / "refs" / "main"
         main.parent.mkdir(exist_ok=True)
         new = main.with_name(f"main.{uuid4().hex}.tmp")  # other programs may read or write it at the same time
-        new.write_text(commit)
-        new.replace(main)
+        try:
+            new.write_text(commit)
+            new.replace(main)
+        finally:
+            new.unlink(missing_ok=True)  # on a full disk
         return link
 
     def snapshots(self, repository: str) -> list[dict[str, Path]]:

@@ -1,8 +1,8 @@
 """Models of the hub that clients pull and delete while the server runs."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -115,22 +115,24 @@ class Pulls:
 
     async def _pull(self, reference: HubReference, progress: Callable[[DownloadProgress], None]) -> None:
         async with self._lock(reference):  # also against the removal of a model with the same files
-            before = await to_thread.run_sync(self._pulled.files, reference.repository)
-            file = await self._fetched(reference, progress)
-            with anyio.CancelScope(shield=True):  # short, and all or nothing
-                if not self._is_operators(reference):
-                    await self._serve(reference, file)
-                    await to_thread.run_sync(self._pulled.add, reference, before)
-                logger.info("model pulled", extra={"model": name_of(reference)})
+            with self._explained(reference):
+                before = await to_thread.run_sync(self._pulled.files, reference.repository)
+                file = await self._fetch(reference, progress)
+                with anyio.CancelScope(shield=True):  # short, and all or nothing
+                    if not self._is_operators(reference):
+                        await to_thread.run_sync(self._pulled.add, reference, before)
+                        await self._serve(reference, file)
+            logger.info("model pulled", extra={"model": name_of(reference)})
 
-    async def _fetched(self, reference: HubReference, progress: Callable[[DownloadProgress], None]) -> Path:
-        """Download a model. Clients do not see the folder of the cache in an error; the log has it."""
+    @contextmanager
+    def _explained(self, reference: HubReference) -> Iterator[None]:
+        """Raise every failure as a `HubError`. Clients do not see the folder of the cache in it; the log has it."""
         try:
-            return await self._fetch(reference, progress)
-        except HubError as error:
+            yield
+        except (HubError, OSError) as error:
             logger.warning("cannot pull %s: %s", reference, error)
-            message = error.message.replace(str(self._root), "the hub's cache")
-            raise HubError(message, code=error.code) from error
+            code = error.code if isinstance(error, HubError) else None
+            raise HubError(str(error).replace(str(self._root), "the hub's cache"), code=code) from error
 
     def _is_operators(self, reference: HubReference) -> bool:
         """Return True if a model that was not pulled has one of the names."""

@@ -1,6 +1,8 @@
 """Pulls and deletions by Ollama's API, on fake engines and a fake hub."""
 
+import errno
 import logging
+import os
 from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
@@ -161,6 +163,24 @@ async def test_failures_are_the_last_line_or_the_status(tmp_path: Path, caplog: 
         assert await names(gateway) == ["tiny:latest"]
 
 
+async def test_a_model_that_cannot_be_listed_is_not_served(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def cannot_write(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{tmp_path}/{LIST}")
+
+    async with pulling(tmp_path) as gateway:
+        gateway.hub.go.set()
+        with monkeypatch.context() as patched:
+            patched.setattr(PulledModels, "add", cannot_write)
+            call = await pull_call(gateway).run()
+        assert lines(call)[-1] == {"error": f"[Errno 28] No space left on device: 'the hub's cache/{LIST}'"}
+        assert f"cannot pull hf:someone/some-GGUF:Q8_0: [Errno 28] No space left on device: '{tmp_path}" in caplog.text
+        assert await names(gateway) == ["tiny:latest"]
+        await pulled(gateway)
+        assert await names(gateway) == ["tiny:latest", MODEL]
+
+
 async def test_downloads_at_the_same_time_have_a_limit(tmp_path: Path) -> None:
     async with pulling(tmp_path) as gateway, anyio.create_task_group() as tasks:
         calls = [pull_call(gateway, f"someone/some-{number}") for number in range(MAX_DOWNLOADS)]
@@ -279,9 +299,12 @@ async def test_a_model_deleted_twice_during_a_pull_is_removed_once(
             await again.sent(2)
             assert (await delete(gateway)).status == 200  # removes the files after the pull
             gateway.hub.go.set()
-            await listing.wait()  # the model is served again, and the pull has not ended
-            assert (await delete(gateway)).status == 200
+            await listing.wait()
+            assert await names(gateway) == ["tiny:latest"]  # what is not listed is not served
             go_on.set()
+            while not again.complete:
+                await anyio.lowlevel.checkpoint()
+            assert (await delete(gateway)).status == 200
         await pulled(gateway)
         assert (await delete(gateway)).status == 200
         assert (await names(gateway), found(tmp_path, "*")) == (["tiny:latest"], [])
