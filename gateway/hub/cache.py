@@ -4,6 +4,7 @@ A repository's folder has `blobs/DIGEST` (contents), `snapshots/COMMIT/NAME` (li
 """
 
 import fcntl
+import logging
 import os
 import shutil
 from collections.abc import Iterable, Iterator
@@ -17,6 +18,8 @@ from engine.gguf.split_file import parts_of
 from gateway.hub.choice import choose, is_model, quant_of
 from gateway.hub.errors import HubError
 from gateway.hub.reference import HubReference
+
+logger = logging.getLogger(__name__)
 
 PARTIAL = ".incomplete"
 """End of the name of a blob that is not complete."""
@@ -90,19 +93,16 @@ class HubCache:
         return link
 
     def snapshots(self, repository: str) -> list[dict[str, Path]]:
-        """Return the GGUF files of each commit by their names, first those of `main`, then of the newest commit."""
+        """Return the GGUF files of each commit by their names, first those of `main`, then of the newest commit.
+
+        A folder that may not be read, such as another user's, has none.
+        """
         folder = self.folder(repository)
-        main = folder / "refs" / "main"
-        latest = main.read_text().strip() if main.is_file() else None
-        commits = sorted(
-            (folder / "snapshots").glob("*"),
-            key=lambda commit: (commit.name == latest, commit.stat().st_mtime),
-            reverse=True,
-        )
-        return [
-            {str(path.relative_to(commit)): path for path in sorted(commit.rglob("*.gguf")) if path.is_file()}
-            for commit in commits
-        ]
+        try:
+            return _snapshots(folder)
+        except PermissionError as error:
+            logger.warning("%s cannot be read: %s", folder, error.strerror)
+            return []
 
     def models(self) -> Iterator[CachedModel]:
         """Yield every complete model once, sorted by repository and name."""
@@ -168,6 +168,20 @@ class HubCache:
 def repository_of(folder: Path) -> str:
     """Return the name of the repository that has a folder: see `HubCache.folder`."""
     return folder.name.removeprefix("models--").replace("--", "/", 1)
+
+
+def _snapshots(folder: Path) -> list[dict[str, Path]]:
+    main = folder / "refs" / "main"
+    latest = main.read_text().strip() if main.is_file() else None
+    commits = sorted(
+        (folder / "snapshots").glob("*"),
+        key=lambda commit: (commit.name == latest, commit.stat().st_mtime),
+        reverse=True,
+    )
+    return [
+        {str(path.relative_to(commit)): path for path in sorted(commit.rglob("*.gguf")) if path.is_file()}
+        for commit in commits
+    ]
 
 
 def is_at(file: IO[bytes], path: Path) -> bool:

@@ -1,5 +1,6 @@
 """The commands `pull`, `list` and `remove`: their output, their exit codes, and the files afterwards."""
 
+import os
 from errno import EACCES
 from pathlib import Path
 
@@ -60,6 +61,32 @@ def test_list_shows_complete_and_other_models(cache: HubCache, capsys: pytest.Ca
         ("hf:other/one", 20_000_000, False),
     ]
     assert Path(listed[0]["path"]).name == "big-Q8_0-00001-of-00002.gguf"
+
+
+@pytest.mark.usefixtures("pulled")
+def test_a_repository_that_may_not_be_read_is_left_out(
+    cache: HubCache,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As that of another user in a folder that several share."""
+    cached_model(cache, "another/secret", "some-Q4_K_M.gguf", b"x")
+    secret, read_text = cache.folder("another/secret"), Path.read_text
+
+    def refuse(path: Path) -> str:
+        if secret in path.parents:
+            raise PermissionError(EACCES, os.strerror(EACCES), str(path))
+        return read_text(path)
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    code, out, _ = ended(capsys, "list")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (
+        0,
+        ["model", f"hf:{REPOSITORY}:Q8_0", f"hf:{REPOSITORY}:Q4_K_M"],
+    )
+    assert f"{secret} cannot be read: Permission denied" in caplog.text
+    assert cache.find(HubReference("another/secret")) is None
 
 
 @pytest.mark.usefixtures("pulled")
