@@ -59,6 +59,8 @@ class ResponseHead(ResponseProgress):
     object: Literal["response"]
     created_at: Timestamp
     model: str
+    temperature: float
+    top_p: float
 
 
 class ResponseReasoning(JsonObject):
@@ -197,12 +199,10 @@ class RequestEcho(JsonObject):
     safety_identifier: str | None
     service_tier: Literal["default"]
     store: bool
-    temperature: float
     text: ResponseTextOptions
     tool_choice: ResponseToolChoice
     tools: list[ResponseTool | ResponseCustomTool | ResponseNamespace]
     top_logprobs: int
-    top_p: float
     truncation: Literal["auto", "disabled"]
     user: NotRequired[str]
 

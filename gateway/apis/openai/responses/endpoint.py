@@ -55,7 +55,8 @@ class ResponsesEndpoints:
         try:
             inputs, prompt = await self._read(caller, asked, served, history)
             request = prompt.generation(asked.request)
-            answer = ResponseAnswer(served.name, asked.options, prompt)
+            sampling = served.generations.with_defaults(request).sampling
+            answer = ResponseAnswer(served.name, asked.options, prompt, sampling)
             options, kept, store = asked.options, inputs if asked.store else [], self._store if asked.store else None
             work = ResponseWork(answer, served.generations, caller, request, asked.names, kept, store, turn)
             del call, asked, history, inputs  # the items, which may be large, are not needed while the engine works

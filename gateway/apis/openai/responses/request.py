@@ -239,12 +239,10 @@ class ResponseBody(
             "safety_identifier": self.safety_identifier,
             "service_tier": "default",  # the only tier here, for every tier that the request may ask for
             "store": self.store,
-            "temperature": self.temperature,
             "text": {"format": self.text.format.to_json(), "verbosity": self.text.verbosity},
             "tool_choice": self.tool_choice_to_json(),
             "tools": self.tools_to_json(),
             "top_logprobs": self.top_logprobs,
-            "top_p": self.top_p,
             "truncation": self.truncation,
         }
         if self.conversation_ is not None:

@@ -8,7 +8,7 @@ from typing import Literal
 import anyio.lowlevel
 import orjson
 
-from engine import Finished, FinishReason, Text, TokenDetail
+from engine import Finished, FinishReason, Sampling, Text, TokenDetail
 from gateway.apis.answers.shapes import PromptProgress
 from gateway.apis.answers.token_logprobs import token_logprobs
 from gateway.apis.openai.responses.answer import ResponseHead, ResponseProgress, ResponseUsage
@@ -33,13 +33,14 @@ ERROR_CODES: dict[str, Literal["invalid_prompt", "rate_limit_exceeded"]] = {
 class ResponseAnswer:
     """A response from the acceptance of its request until its end."""
 
-    def __init__(self, model: str, options: ResponseOptions, prompt: ChatPrompt) -> None:
+    def __init__(self, model: str, options: ResponseOptions, prompt: ChatPrompt, sampling: Sampling) -> None:
         """Create a response without output.
 
         Args:
             model: the model's name in answers.
             options: fields of the request.
             prompt: the rendered prompt. Its parser reads the output.
+            sampling: sampling of the output, with the server's defaults for what the request does not set.
         """
         self.id = new_id("resp")
         """Id of the response."""
@@ -47,6 +48,7 @@ class ResponseAnswer:
         """Sequence numbers of the events, in the order of their creation and sending."""
         self._model = model
         self._options = options
+        self._sampling = sampling
         self._created_at = int(time.time())
         self._progress: ResponseProgress = {
             "status": "queued" if options.background else "in_progress",
@@ -81,6 +83,8 @@ class ResponseAnswer:
             "object": "response",
             "created_at": self._created_at,
             "model": self._model,
+            "temperature": self._sampling.temperature,
+            "top_p": self._sampling.top_p,
             **self._progress,
         }
         return EncodedResponse(orjson.dumps(head), self.output, self._options.echo)

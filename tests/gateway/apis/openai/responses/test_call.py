@@ -9,7 +9,7 @@ import anyio.lowlevel
 import orjson
 import pytest
 
-from engine import Finished, FinishReason
+from engine import Finished, FinishReason, Sampling
 from gateway.apis.openai.responses.call import ResponseCall, prepare_response
 from gateway.apis.openai.responses.encoded import EncodedItem, EncodedResponse
 from gateway.apis.openai.responses.request import ResponseBody
@@ -97,7 +97,7 @@ def test_the_instructions_come_before_the_items() -> None:
 def test_no_event_encodes_the_fields_of_the_request_again() -> None:
     echo = b'{"tools": [ "as it was encoded" ]}'
     options = replace(prepared(BODIES["text"]).options, echo=echo)
-    answer = ResponseAnswer("tiny", options, prompt_of(prepared(BODIES["text"])))
+    answer = ResponseAnswer("tiny", options, prompt_of(prepared(BODIES["text"])), Sampling())
     events = b"".join(ResponseEvents(answer, options).encode([], []))
     assert events.count(echo[1:]) == 2
     assert answer.content().to_json().endswith(echo[1:])
@@ -106,7 +106,7 @@ def test_no_event_encodes_the_fields_of_the_request_again() -> None:
 @pytest.mark.anyio
 async def test_other_work_runs_while_a_long_answer_is_read() -> None:
     call = prepared(BODIES["text"])
-    answer = ResponseAnswer("tiny", call.options, prompt_of(call))
+    answer = ResponseAnswer("tiny", call.options, prompt_of(call), call.request.sampling)
     text = "a" * 100 * SLICE
     turns = 0
 

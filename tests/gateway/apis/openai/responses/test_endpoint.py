@@ -103,6 +103,16 @@ async def test_the_request_reaches_the_engine() -> None:
     assert (request.sampling.seed, request.sampling.top_k) == (3, 4)
 
 
+@pytest.mark.parametrize(("given", "shown"), [({}, (0.25, 0.75)), ({"temperature": 0.5}, (0.5, 0.75))])
+async def test_the_sampling_of_a_response_is_that_of_its_output(
+    given: dict[str, float], shown: tuple[float, float]
+) -> None:
+    engine = chatting(answering("x"))
+    reply = await post(app_of(engine, temperature=0.25, top_p=0.75), PATH, {"input": "Hi", **given})
+    sampling = engine.generations[0].request.sampling
+    assert (reply.json["temperature"], reply.json["top_p"]) == (sampling.temperature, sampling.top_p) == shown
+
+
 FIRST = ["created", "in_progress"]
 MESSAGE = [
     "output_item.added",
