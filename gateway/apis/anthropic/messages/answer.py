@@ -42,6 +42,12 @@ class CacheCreation(JsonObject):
     ephemeral_1h_input_tokens: Count
 
 
+class OutputTokens(JsonObject):
+    """Count of output tokens in the thinking, also where its text is left out."""
+
+    thinking_tokens: Count
+
+
 class MessageUsage(JsonObject):
     """Token counts. All tokens of the prompt are those of `input_tokens` and `cache_read_input_tokens` together."""
 
@@ -50,6 +56,7 @@ class MessageUsage(JsonObject):
     cache_read_input_tokens: Count
     cache_creation: CacheCreation
     output_tokens: Count
+    output_tokens_details: OutputTokens
     service_tier: Literal["standard"]
 
 
@@ -147,6 +154,7 @@ class DeltaUsage(JsonObject):
     cache_creation_input_tokens: Count
     cache_read_input_tokens: Count
     output_tokens: Count
+    output_tokens_details: OutputTokens
 
 
 class MessageDelta(JsonObject):

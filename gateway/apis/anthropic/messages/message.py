@@ -42,6 +42,7 @@ def usage(prompt_tokens: Sequence[int], end: Finished | None = None) -> DeltaUsa
         "cache_creation_input_tokens": 0,
         "cache_read_input_tokens": cached,
         "output_tokens": 0 if end is None else end.tokens,
+        "output_tokens_details": {"thinking_tokens": 0 if end is None else end.reasoning},
     }
 
 

@@ -84,6 +84,7 @@ async def test_a_whole_message_has_anthropics_shape() -> None:
             "cache_read_input_tokens": 1,
             "cache_creation": NO_CACHE,
             "output_tokens": 3,
+            "output_tokens_details": {"thinking_tokens": 0},
             "service_tier": "standard",
         },
     }
@@ -126,6 +127,7 @@ async def test_a_stream_has_anthropics_events() -> None:
             "cache_creation_input_tokens": 0,
             "cache_read_input_tokens": 1,
             "output_tokens": 3,
+            "output_tokens_details": {"thinking_tokens": 0},
         },
     }
     assert stop == {"type": "message_stop"}
@@ -152,6 +154,18 @@ async def test_a_stream_joins_to_the_whole_message(text: str, content: list[Any]
     assert [(block["type"], block[names[block["type"]]]) for block in whole] == shown
     assert all(block["signature"] == sign(block["thinking"]) for block in whole if block["type"] == "thinking")
     assert all(block["id"].startswith("toolu_") for block in whole if block["type"] == "tool_use")
+
+
+async def test_the_usage_counts_the_tokens_of_thinking_also_where_it_is_omitted() -> None:
+    def thinks(generation: FakeGeneration) -> None:
+        generation.put(Finished(0, "why</think>so", FinishReason.STOP, 7, 0, reasoning=3))
+
+    thinking = {"type": "adaptive", "display": "omitted"}
+    whole = await ask(thinks, templates.THINKING, thinking=thinking)
+    start, *_, delta, _stop = await ask(thinks, templates.THINKING, thinking=thinking, stream=True)
+    assert whole["usage"]["output_tokens_details"] == {"thinking_tokens": 3}
+    assert delta["usage"]["output_tokens_details"] == {"thinking_tokens": 3}
+    assert start["message"]["usage"]["output_tokens_details"] == {"thinking_tokens": 0}
 
 
 def ends(reason: FinishReason, tokens: int, text: str = "a", stop: str | None = None) -> Script:
