@@ -29,8 +29,9 @@ class ModelMeta(JsonObject):
 class Model(JsonObject):
     """A served model.
 
-    `type`, `display_name`, `created_at` and `lifecycle` are Anthropic's. `root`, `parent` and `max_model_len` are
-    vLLM's: the name without an adapter, and the tokens of the longest sequence.
+    `type`, `display_name`, `created_at`, `lifecycle` and `max_input_tokens` are Anthropic's. `root`, `parent` and
+    `max_model_len` are vLLM's: the name without an adapter, and the tokens of the longest sequence, as in
+    `max_input_tokens`.
     """
 
     id: str
@@ -45,6 +46,7 @@ class Model(JsonObject):
     root: str
     parent: NotRequired[str]
     max_model_len: NotRequired[Count]
+    max_input_tokens: NotRequired[Count]
     meta: NotRequired[ModelMeta]
 
 
@@ -61,8 +63,8 @@ class ModelList(JsonObject):
 def model(one: served.Model) -> Model:
     """Return the model.
 
-    A loaded model also has `max_model_len`, and `meta` as in llama-server. One with a LoRA adapter has `parent`, the
-    name of the model without it.
+    A loaded model also has its context under the names of vLLM and Anthropic, and `meta` as in llama-server. One with a
+    LoRA adapter has `parent`, the name of the model without it.
     """
     encoded: Model = {
         "id": one.name,
@@ -79,7 +81,7 @@ def model(one: served.Model) -> Model:
     if one.parent is not None:
         encoded["parent"] = one.parent
     if (info := one.info) is not None:
-        encoded["max_model_len"] = info.context
+        encoded["max_model_len"] = encoded["max_input_tokens"] = info.context
         encoded["meta"] = {
             "description": info.description,
             "n_vocab": info.vocabulary,

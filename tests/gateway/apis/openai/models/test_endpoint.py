@@ -29,6 +29,7 @@ async def test_models_are_listed() -> None:
         "status": {"value": "loaded"},
         "root": "tiny",
         "max_model_len": 2048,
+        "max_input_tokens": 2048,
         "meta": {
             "description": "fake 1B F32",
             "n_vocab": 512,
@@ -53,7 +54,7 @@ async def test_a_loading_model_is_found_without_metadata() -> None:
     engine.model = None
     model = (await get(app_of(engine), "/v1/models/tiny")).json
     assert model["id"] == "tiny"
-    assert not {"meta", "max_model_len"} & model.keys()
+    assert not {"meta", "max_model_len", "max_input_tokens"} & model.keys()
 
 
 async def test_a_model_name_may_have_slashes() -> None:
