@@ -11,6 +11,9 @@ from gateway.apis.openai.responses.events import ErrorEvent, ResponseEvent
 from gateway.apis.openai.responses.response import ResponseAnswer
 from gateway.middleware.errors import Problem
 
+_BEGINNING = {"response.created", "response.in_progress"}
+"""Types of the events before the output."""
+
 
 class ResponseEvents:
     """Encodes the events of a response. The last event has the final status; `[DONE]` does not follow."""
@@ -44,14 +47,16 @@ class ResponseEvents:
         """Return the end of a failed stream: the failed response, and an error, which OpenAI's clients raise.
 
         One that has ended and could not be stored has failed: its last events were not sent, and these take their
-        numbers. One that is stored has not failed, and its last event comes, if it was not sent before.
+        numbers, behind those of the beginning if they are among them. One that is stored has not failed, and its last
+        event comes, if it was not sent before.
         """
         if self.complete:
             return b""
         if self.stored:
             return _encoded(self._answer.last())
         unsent = self._latest if self._answer.ended else ()
-        sent = [*self._begin(), *self._answer.fail(problem), _error(next(self._answer.numbers), problem)]
+        begun = self._begin() or [event for event in unsent if event["type"] in _BEGINNING]
+        sent = [*begun, *self._answer.fail(problem), _error(next(self._answer.numbers), problem)]
         if unsent:
             for number, event in enumerate(sent, start=unsent[0]["sequence_number"]):
                 event["sequence_number"] = number

@@ -2,7 +2,8 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import anyio
@@ -11,13 +12,15 @@ import orjson
 import pytest
 import trio.testing
 
-from engine import Finished, FinishReason, Text, Unavailable
-from gateway.apis.openai.responses import background
+from engine import Finished, FinishReason, PromptProgress, Text, Unavailable
+from gateway.apis.openai.responses import background, endpoint
 from gateway.apis.openai.responses.work import ResponseWork
 from gateway.apis.openai.shared_store.storage import UNAVAILABLE
 from gateway.app import Gateway
 from gateway.middleware.caller import Cause, Closing
 from gateway.middleware.errors import RefusedError
+from gateway.middleware.streams import silence
+from gateway.middleware.streams.sse import EventStream
 from tests.gateway.apis.openai.responses.asking import BACKGROUND, PATH, answering, chatting, running
 from tests.gateway.application import gateway_of
 from tests.gateway.asgi import AsgiCall, get, post
@@ -126,11 +129,13 @@ class TestDeadline:
         assert (response["status"], response["error"]) == ("completed", None)
 
 
-async def test_a_response_that_cannot_be_stored_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(_work: ResponseWork) -> None:
-        await anyio.lowlevel.checkpoint()
-        raise RefusedError(UNAVAILABLE)
+async def refuse(_work: ResponseWork) -> None:
+    """Fail to store a response."""
+    await anyio.lowlevel.checkpoint()
+    raise RefusedError(UNAVAILABLE)
 
+
+async def test_a_response_that_cannot_be_stored_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ResponseWork, "end", refuse)
     engine = chatting(begin)
     events = await stream(engine, gateway_of(engine))
@@ -138,3 +143,23 @@ async def test_a_response_that_cannot_be_stored_has_failed(monkeypatch: pytest.M
     *_, failed, error = events
     assert (failed["type"], error["type"]) == ("response.failed", "error")
     assert (failed["response"]["status"], failed["response"]["completed_at"]) == ("failed", None)
+
+
+@pytest.mark.parametrize("progress", [(), (Text(0, "", progress=PromptProgress(2, 0, 2, 0.5)),)])
+async def test_a_failed_stream_has_its_first_events_where_they_came_with_the_last_ones(
+    monkeypatch: pytest.MonkeyPatch, progress: Sequence[Text]
+) -> None:
+    monkeypatch.setattr(ResponseWork, "end", refuse)
+    monkeypatch.setattr(silence, "TICK", 0.01)
+    monkeypatch.setattr(endpoint, "EventStream", partial(EventStream, keep_alive=0.01))
+    engine = chatting(say_nothing)
+    gateway = gateway_of(engine)
+    body = orjson.dumps({"input": "Hi", "stream": True, "return_progress": True})
+    async with gateway.silences.open(), AsgiCall(gateway.app, PATH, body).running() as call:
+        await call.sent(1)
+        engine.generations[0].put(*progress, Finished(0, "Hello", FinishReason.STOP, 2, 0))
+    events = [orjson.loads(line[6:]) for line in call.content.splitlines() if line.startswith(b"data: ")]
+    begun = ["created", "in_progress", *("in_progress" for _ in progress)]
+    assert [event["type"].removeprefix("response.") for event in events] == [*begun, "failed", "error"]
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    assert [event["response"]["status"] for event in events[:2]] == ["in_progress", "in_progress"]
