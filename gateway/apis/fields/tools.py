@@ -9,8 +9,8 @@ from pydantic import AfterValidator
 from gateway.apis.fields.nested import refusal
 from gateway.chat.tools import Named, Tool, ToolChoice
 
-MAX_TOOLS = 128
-"""OpenAI's limit."""
+MAX_TOOLS = 2**9
+"""Maximum of tools in one request. OpenAI takes 128, but agents with several MCP servers send hundreds."""
 
 MAX_PROPERTIES = 2**14
 """Maximum of properties in the parameters of all tools. The gateway looks at each where it reads the calls."""

@@ -6,6 +6,7 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from engine import RequestError
+from gateway.apis.fields.tools import MAX_TOOLS
 from gateway.apis.generate.request import GenerateBody
 from gateway.apis.llama_server.completion.request import NativeCompletionBody
 from gateway.apis.llama_server.embeddings.request import NativeEmbeddingBody
@@ -123,7 +124,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
         for content in each(None, [], 5, [{"type": "image_url"}])
     ),
     (ChatBody, {"messages": [{"role": "assistant", "content": "a", "audio": {"id": "x"}}]}),
-    (ChatBody, {"messages": ASKED, "tools": [TOOL] * 129}),
+    (ChatBody, {"messages": ASKED, "tools": [TOOL] * (MAX_TOOLS + 1)}),
     (ChatBody, {"messages": ASKED, "tools": [TOOL], "tool_choice": {"type": "bird"}}),
     (ChatBody, {"messages": ASKED, "functions": []}),
     *(

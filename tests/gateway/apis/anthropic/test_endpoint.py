@@ -256,6 +256,14 @@ async def test_a_system_message_may_come_later_whatever_the_template_shows() -> 
     assert engine.generations[0].request.prompts == ("system: Be kind.\nuser: Hi\nBe brief.\n",)
 
 
+async def test_an_agent_may_offer_the_tools_of_many_servers() -> None:
+    engine = engine_of(template="{% for tool in tools %}{{ tool.function.name }} {% endfor %}")
+    names = [f"mcp__server__{at}" for at in range(309)]
+    reply = await post(app_of(engine), PATH, {**BODY, "tools": [{**ADD, "name": name} for name in names]})
+    assert reply.status == 200, reply.content
+    assert engine.generations[0].request.prompts == ("".join(f"{name} " for name in names),)
+
+
 async def test_a_prompt_that_is_too_long_is_refused_in_anthropics_words() -> None:
     engine = engine_of()
     figures = {"n_prompt_tokens": 300, "n_ctx": 256}

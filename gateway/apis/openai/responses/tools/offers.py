@@ -1,5 +1,6 @@
 """The tools that a request offers to the model, under the names of the client and of the model."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -94,6 +95,10 @@ def _described(choice: NamedTool | NamedCustomTool) -> str:
 def allowed(offers: Sequence[Offer], choice: AllowedChoice, tools: Iterable[OfferedTool]) -> list[Offer]:
     """Return the tools that a choice allows, in their order. Raises `RequestError` if one of them is not offered."""
     hosted = {tool.type for tool in tools if isinstance(tool, HostedTool)}
+    by_name, by_namespace = defaultdict[str, list[Offer]](list), defaultdict[str | None, set[str]](set)
+    for offer in offers:
+        by_name[offer.tool.name].append(offer)
+        by_namespace[offer.namespace].add(offer.model_name)
     names: set[str] = set()
     for entry in choice.tools:
         match entry:
@@ -101,12 +106,11 @@ def allowed(offers: Sequence[Offer], choice: AllowedChoice, tools: Iterable[Offe
                 if kind not in hosted:
                     raise _not_offered(f"tool {kind!r}")
             case AllowedNamespace(name=namespace):
-                inner = {offer.model_name for offer in offers if offer.namespace == namespace}
-                if not inner:
+                if namespace not in by_namespace:
                     raise _not_offered(f"namespace {namespace[:64]!r}")
-                names |= inner
+                names |= by_namespace[namespace]
             case _:
-                names.add(named(offers, entry, "allows").model_name)
+                names.add(named(by_name[entry.name], entry, "allows").model_name)
     return [offer for offer in offers if offer.model_name in names]
 
 
