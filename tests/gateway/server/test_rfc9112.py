@@ -10,6 +10,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from gateway.server.hypercorn.chunked import MAX_EXTENSIONS, MAX_LINE, MAX_TRAILERS
+from gateway.server.hypercorn.head import MAX_FIELDS
 from gateway.server.limits import ServerLimits
 from tests.backends import TRIO_FIRST
 from tests.gateway.server.apps import hello, scoped
@@ -162,6 +163,8 @@ OTHER_STATUS: dict[str, tuple[bytes, int]] = {
     "a coding before chunked": (head("transfer-encoding: gzip, chunked") + FIVE, 501),
     "large trailers": (chunked(b"0\r\na: " + b"b" * MAX_TRAILERS + b"\r\n\r\n"), 431),
     "trailers without end": (chunked(b"0\r\n" + b"a: b\r\n" * (MAX_TRAILERS // 6 + 1)), 431),
+    "many headers": (head(*["a: b"] * MAX_FIELDS), 431),
+    "many trailers": (chunked(b"0\r\n" + b"a: b\r\n" * (MAX_FIELDS + 1) + b"\r\n"), 431),
     "a higher major version": (head(line="GET / HTTP/2.0"), 505),
 }
 ALL_REFUSED = {**{name: (data, 400) for name, data in REFUSED.items()}, **OTHER_STATUS}
@@ -217,6 +220,10 @@ ACCEPTED: dict[str, tuple[bytes, bytes]] = {
     "an extension with whitespace": (chunked(b"5 ; a = b\r\nhello\r\n0\r\n\r\n"), b"/ hello"),
     "an extension in quotes": (chunked(b'5;a="; \\" 5"\r\nhello\r\n0\r\n\r\n'), b"/ hello"),
     "trailers": (chunked(b"5\r\nhello\r\n0\r\na: b\r\ncontent-length: 9\r\n\r\n"), b"/ hello"),
+    "as many headers and trailers as may be": (
+        chunked(b"5\r\nhello\r\n0\r\n" + b"a: b\r\n" * MAX_FIELDS + b"\r\n", *["a: b"] * (MAX_FIELDS - 2)),
+        b"/ hello",
+    ),
     "a length with zeros": (head("content-length: 0005") + b"hello", b"/ hello"),
     "no body": (head(), b"/ "),
     "an empty host": (head(host="host:"), b"/ "),
