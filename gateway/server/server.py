@@ -62,7 +62,7 @@ class Server:
 
     @property
     def turns(self) -> Turns:
-        """Turns of the connections that upload a body."""
+        """Turns of the connections that upload a body or a large head."""
         return self._context.turns
 
     async def run(

@@ -7,8 +7,8 @@ import anyio.lowlevel
 class Turns:
     """Turns in the order of asking, at most one in each pass of the event loop.
 
-    All other tasks run between two turns. So uploads together delay them as much as one turn does, however many
-    connections upload.
+    All other tasks run between two turns. So uploads and large heads together delay them as much as one turn does,
+    however many connections send them.
     """
 
     def __init__(self) -> None:

@@ -53,7 +53,7 @@ class ServerContext:
         self.places = Places(limits.connections, limits.idle_grace)
         """Places of the connections."""
         self.turns = Turns()
-        """Turns of the connections that upload a body."""
+        """Turns of the connections that upload a body or a large head."""
         self.handshakes = Turns()
         """Turns of the steps of TLS handshakes."""
         self.config = Config()

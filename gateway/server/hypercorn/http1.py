@@ -34,6 +34,8 @@ from gateway.server.hypercorn.wire import Wire
 
 MALFORMED = "client broke the protocol"
 SUPPORTED_VERSIONS = (b"1.0", b"1.1")
+LARGE_HEAD = 8 * 1024
+"""Bytes from which a head waits for a turn: to parse it takes as long as to read a part of an upload."""
 CHUNKED = b"\r\nTransfer-Encoding: chunked\r\n"
 """The header as h11 writes it when it chooses this encoding."""
 LINES = b"\r\ncontent-type: application/x-ndjson\r\n"
@@ -108,12 +110,19 @@ class Http1(H11Protocol):
 
     async def _parse_parts(self) -> None:
         while self._open and (part := self._framing.next_part()) is not None:
+            if self.connection.their_state is h11.IDLE and len(part) > LARGE_HEAD:
+                self._wire.set_idle(False)  # it must not lose its place while it waits
+                if not await self._gets_turn():
+                    return
             self.connection.receive_data(part)
             await self._handle_events()
-            if self._framing.needs_turn:
-                await self._turns.next()
-                if self._wire.has_hung_up():
-                    return  # the rest would be parsed for no client
+            if self._framing.needs_turn and not await self._gets_turn():
+                return
+
+    async def _gets_turn(self) -> bool:
+        """Wait for a turn. Returns False if the client has left: the rest would be parsed for no client."""
+        await self._turns.next()
+        return self._open and not self._wire.has_hung_up()
 
     async def _refuse(self, error: h11.RemoteProtocolError) -> None:
         if self.connection.our_state in {h11.IDLE, h11.SEND_RESPONSE}:

@@ -9,6 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from gateway.server.limits import ServerLimits
 from gateway.server.places import Places
+from gateway.server.turns import Turns
 from tests.gateway.server.apps import hello, scoped
 from tests.gateway.server.sockets import get, post, serving
 
@@ -45,6 +46,24 @@ async def test_a_client_beyond_the_limit_waits_for_the_end_of_a_request() -> Non
         app.release.set()
         assert (await late.answer()).body == b"/ waited"
         assert [(await client.answer()).body for client in busy] == [b"/ in", b"/ in"]
+
+
+async def test_a_client_keeps_its_place_while_its_large_head_waits_for_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    waits, turn = anyio.Event(), anyio.Event()
+
+    async def wait(_turns: Turns) -> None:
+        waits.set()
+        await turn.wait()
+
+    monkeypatch.setattr(Turns, "next", wait)
+    async with serving(scoped(hello), ServerLimits(connections=1, idle_grace=0)) as site:
+        first, late = site.client(), site.client()
+        first.write(get("/first", headers=f"a: {'x' * 60_000}\r\n"))
+        await waits.wait()
+        late.write(get("/late"))
+        await anyio.wait_all_tasks_blocked()
+        turn.set()
+        assert [(await client.answer()).body for client in (first, late)] == [b"/first ", b"/late "]
 
 
 async def test_idle_clients_do_not_keep_a_new_one_out() -> None:

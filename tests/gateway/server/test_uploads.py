@@ -143,6 +143,14 @@ async def test_a_small_request_needs_no_turn() -> None:
         assert site.server.turns.granted == 0
 
 
+async def test_each_large_head_takes_a_turn() -> None:
+    """To parse it takes as long as to read a part of an upload, so that heads of many clients hold up others, too."""
+    async with serving(scoped(hello)) as site:
+        for count in range(1, 4):
+            await site.ask(get(headers=f"a: {'x' * 60_000}\r\n"))
+            assert site.server.turns.granted >= count
+
+
 async def test_a_body_is_read_no_further_than_the_application_receives() -> None:
     """The rest stays with the client."""
     limit = 100_000
