@@ -14,7 +14,7 @@ import anyio
 import h11
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.events import Closed, Event, Updated
-from hypercorn.protocol.events import Body, Request, Response
+from hypercorn.protocol.events import Body, Request, Response, StreamClosed
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.typing import ASGIFramework, ConnectionState, H11SendableEvent, TaskGroup, WorkerContext
@@ -125,6 +125,10 @@ class Http1(H11Protocol):
         return self._open and not self._wire.has_hung_up()
 
     async def _refuse(self, error: h11.RemoteProtocolError) -> None:
+        """Answer malformed bytes. The request that they belong to ends first, so that it sends no answer, too."""
+        self._wire.reason = self._wire.reason or MALFORMED
+        if self.stream is not None:
+            await self.stream.handle(StreamClosed(stream_id=STREAM_ID))
         if self.connection.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
             await self._send_error_response(error.error_status_hint)
         await self._close(MALFORMED)
@@ -204,12 +208,7 @@ class Http1(H11Protocol):
 
     @override
     async def _send_h11_event(self, event: H11SendableEvent) -> None:
-        try:
-            data = self.connection.send(event)
-        except h11.LocalProtocolError:
-            if self._open:
-                raise
-            return  # the application does not know yet that the connection was refused
+        data = self.connection.send(event)
         if isinstance(event, h11.Response):
             self._chunked = CHUNKED in data
             self._by_line = LINES in data

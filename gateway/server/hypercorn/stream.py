@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Protocol, cast
 
+import anyio.lowlevel
 from hypercorn.protocol.events import Event, Request
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.typing import ASGISendEvent, HTTPResponseBodyEvent
@@ -42,7 +43,10 @@ class Stream(HTTPStream, DirectSend):
 
     @override
     async def app_send(self, message: ASGISendEvent | None) -> None:
-        if message is None or message["type"] != "http.response.body" or not self._is_part(message):
+        """Send a message. After a disconnect it only yields, so that an application that goes on can be cancelled."""
+        if self.closed and message is not None:
+            await anyio.lowlevel.checkpoint()
+        elif message is None or message["type"] != "http.response.body" or not self._is_part(message):
             await super().app_send(message)
         else:
             await self.parts.send_part(message["body"])

@@ -11,6 +11,7 @@ import orjson
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from gateway.server import transport
 from gateway.server.limits import ServerLimits
 from gateway.server.transport import Transport
 from tests.gateway.server.apps import OK, chunk, cut_short, hello, scoped, ticker
@@ -98,6 +99,23 @@ async def test_protocols_are_never_switched(switch: str) -> None:
     async with serving(scoped(refuse)) as site:
         answer = await site.ask(SWITCHES[switch])
         assert (answer.status, answer.body) == (404, b"not here")
+
+
+async def test_a_malformed_body_of_a_request_that_is_refused_has_one_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The application refuses the request while the answer to its malformed body is sent."""
+    monkeypatch.setattr(transport, "SENDS_PER_YIELD", 1)
+    coding = "content-encoding: gzip\r\ntransfer-encoding: chunked\r\n"
+    async with serving(scoped(hello), ServerLimits(linger=0.05)) as site:
+        for _ in range(10):
+            client = site.client()
+            client.write(f"POST / HTTP/1.1\r\nhost: x\r\n{coding}\r\nno size\r\n".encode())
+            answer = await client.answer()
+            assert (answer.status, orjson.loads(answer.body)["error"]["code"]) == (400, "invalid_http")
+            assert await client.read_to_the_close() == b""
+        await site.server.count_falls_to(0)
+    assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 async def test_data_after_an_early_413_is_discarded() -> None:
