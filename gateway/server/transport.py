@@ -1,8 +1,10 @@
 """Non-blocking socket that sends at once if the kernel has room, and otherwise waits for a bounded time."""
 
 import contextlib
+import select
 import socket
 import struct
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -16,8 +18,6 @@ SENT_IN_TIME = 64 * 1024
 """Bytes that the kernel must accept within the write timeout, so that a large send has more time than a small one."""
 SENDS_PER_YIELD = 16
 """Number of sends without a wait, after which the task yields to others."""
-_CLOSED_BY_PEER = {7, 8, 9}
-"""States of TCP in Linux: closed, which follows a reset; waiting for the own close; and waiting for its last ACK."""
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 # A host that vanished is detected after 15 + 3 * 5 s of silence, or 20 s after a byte that it does not acknowledge.
@@ -104,14 +104,13 @@ class Transport:
     def peer_has_closed(self) -> bool:
         """Return True if FIN or a reset has come, even behind bytes that `receive` has not returned.
 
-        Linux reports it, for TCP only: elsewhere the answer is False.
+        Linux reports it: elsewhere the answer is False.
         """
-        if self._sock.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
+        if sys.platform != "linux":
             return False
-        try:
-            return self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] in _CLOSED_BY_PEER
-        except OSError:
-            return True
+        poll = select.poll()
+        poll.register(self._sock, select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     async def send(self, data: bytes) -> None:
         """Pass `data` to the kernel, behind the unsent bytes of earlier sends. May wait for room.

@@ -9,6 +9,7 @@ import anyio.lowlevel
 import pytest
 
 from gateway.server.transport import SENT_IN_TIME, StalledError, Transport
+from tests.gateway.server.sockets import LEAVE, Client, listen
 
 pytestmark = pytest.mark.anyio
 
@@ -182,13 +183,31 @@ async def test_a_transport_may_be_closed_before_the_turn_of_its_reader(sockets: 
 
 async def test_a_unix_socket_has_a_peer_and_no_address(sockets: Sockets) -> None:
     transport = Transport(sockets[0], 5)
+    sockets[1].send(b"unread")
     assert (transport.peer_has_closed(), transport.prepare()) == (False, None)
+    sockets[1].close()
+    assert transport.peer_has_closed()
 
 
-async def test_a_broken_socket_has_no_peer_and_no_address() -> None:
+@pytest.mark.parametrize("leave", LEAVE)
+async def test_the_peer_is_known_to_have_closed_behind_unread_bytes(leave: str) -> None:
+    with listen() as listener:
+        client = Client(listener.getsockname()[1])
+        ours, _ = listener.accept()
+        with ours:
+            transport = Transport(ours, 5)
+            client.write(b"unread")
+            assert not transport.peer_has_closed()
+            LEAVE[leave](client)
+            while not transport.peer_has_closed():
+                await anyio.lowlevel.checkpoint()
+        client.close()
+
+
+async def test_a_broken_socket_has_no_address() -> None:
     with socket.socket() as sock:
         transport = Transport(sock, 5)
-    assert (transport.peer_has_closed(), transport.prepare()) == (True, None)
+    assert transport.prepare() is None
 
 
 async def test_a_sender_to_a_closed_socket_can_be_cancelled(sockets: Sockets) -> None:

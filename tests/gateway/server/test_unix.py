@@ -4,6 +4,7 @@ import errno
 import fcntl
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -11,6 +12,9 @@ import anyio
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from gateway.middleware.disconnect import arrivals_of
+from gateway.server.hypercorn import requests
+from gateway.server.limits import ServerLimits
 from gateway.server.listen import ListenError, close, listen_all, url
 from gateway.server.unix import UnixListener
 from tests.gateway.server.apps import Probe, hello, scoped
@@ -53,6 +57,30 @@ async def test_a_hang_up_cancels_the_request(leave: object, tmp_path: Path) -> N
         leave(client)
         await everything_ends(site, probe)
     assert probe.closing.reason == "client closed the connection"
+
+
+@pytest.mark.parametrize("leave", [Client.close, Client.half_close])
+async def test_a_hang_up_behind_an_unread_body_is_noticed(
+    leave: Callable[[Client], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is not read further, because the application receives nothing until the hang-up."""
+    monkeypatch.setattr(requests, "HANG_UP_LOOK", 0.01)
+    path, gone = tmp_path / "gateway.sock", anyio.Event()
+
+    async def app(scope: Scope, _receive: Receive, _send: Send) -> None:
+        arrivals = arrivals_of(scope)
+        assert arrivals is not None
+        arrivals.on_disconnect(lambda _message: gone.set())
+        await gone.wait()
+
+    async with serving(app, ServerLimits(unread=1000), listener=UnixListener(path)) as site:
+        client = UnixClient(path)
+        site.clients.append(client)
+        await client.send(post(b"x" * 30_000))
+        await anyio.wait_all_tasks_blocked()
+        leave(client)
+        await site.server.count_falls_to(0)
+    assert gone.is_set()
 
 
 def test_only_the_user_of_the_server_may_connect(tmp_path: Path) -> None:
