@@ -199,8 +199,9 @@ async def test_the_peer_is_known_to_have_closed_behind_unread_bytes(leave: str) 
             client.write(b"unread")
             assert not transport.peer_has_closed()
             LEAVE[leave](client)
-            while not transport.peer_has_closed():
-                await anyio.lowlevel.checkpoint()
+            with anyio.fail_after(20):
+                while not transport.peer_has_closed():
+                    await anyio.lowlevel.checkpoint()
         client.close()
 
 
