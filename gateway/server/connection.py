@@ -162,10 +162,15 @@ class Connection:
         """
         if not self._idle:
             return
-        if self._transport.has_input() or (self._http is not None and self._http.has_begun):
+        if self._has_begun():
             self.set_idle(True)
         else:
             self._transport.close()
+
+    def _has_begun(self) -> bool:
+        """Return True if a part of a request, or of the handshake before it, has arrived."""
+        transport = self._transport
+        return transport.has_input() or transport.has_begun or (self._http is not None and self._http.has_begun)
 
     def cancel_requests(self) -> None:
         """Ask the running request to end soon."""

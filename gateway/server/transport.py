@@ -94,6 +94,11 @@ class Transport:
             raise anyio.ClosedResourceError
         return self._sock.recv(RECEIVE_SIZE)
 
+    @property
+    def has_begun(self) -> bool:
+        """True if bytes have been received that `receive` has not returned yet; never without TLS."""
+        return False
+
     def has_input(self) -> bool:
         """Return True if bytes have arrived that `receive` has not returned."""
         try:

@@ -43,7 +43,7 @@ class TlsTransport:
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
-        self._begun = False  # bytes of the handshake have come
+        self._begun = False  # bytes have come of a handshake or a record, which is not complete
         self._established = False
         self._peer_closed = False
         self._ended = False  # by this side, or by an error: no more bytes are encrypted or decrypted
@@ -65,6 +65,11 @@ class TlsTransport:
     def has_input(self) -> bool:
         """Return True if bytes have arrived that `receive` has not read."""
         return self._plain.has_input()
+
+    @property
+    def has_begun(self) -> bool:
+        """True if a part of the handshake, or of a record, has been received."""
+        return self._begun
 
     def peer_has_closed(self) -> bool:
         """Return True if FIN or a reset has come, as the plain transport does."""
@@ -90,7 +95,9 @@ class TlsTransport:
             received = await self._plain.receive(turn)
             if not received:
                 return b""
+            self._begun = True
             self._incoming.write(received)
+        self._begun = False
         return data
 
     async def _handshake(self) -> None:
@@ -111,7 +118,7 @@ class TlsTransport:
             logger.debug("TLS handshake failed: %s", error.reason)
             self._refuse(self._outgoing.read())  # OpenSSL's alert
             return
-        self._established = True
+        self._established, self._begun = True, self._incoming.pending > 0
         await self._plain.send(self._outgoing.read())
 
     def _advance(self) -> bool:

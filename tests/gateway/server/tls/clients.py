@@ -71,6 +71,11 @@ class TlsClient(Client):
                 super().write(self._outgoing.read())
             return
 
+    def encrypted(self, data: bytes) -> bytes:
+        """Return `data` as the bytes to send."""
+        self.tls.write(data)
+        return self._outgoing.read()
+
     @override
     def write(self, data: bytes) -> None:
         self.tls.write(data)

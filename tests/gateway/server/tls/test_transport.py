@@ -11,6 +11,8 @@ import orjson
 import pytest
 from starlette.types import Receive, Scope, Send
 
+from gateway.server.connection import Connection
+from gateway.server.hypercorn.context import ServerContext
 from gateway.server.limits import ServerLimits
 from gateway.server.tls.transport import TlsTransport
 from gateway.server.transport import StalledError, Transport
@@ -145,6 +147,40 @@ async def test_a_handshake_that_fails_ends_with_an_alert() -> None:
         site.clients.append(client)
         with pytest.raises(ssl.SSLError, match="alert"):
             await client.handshake()
+
+
+@pytest.mark.parametrize("begun", ["handshake", "request", "neither"])
+async def test_what_has_begun_when_the_server_stops_may_go_on(begun: str) -> None:
+    context, (ours, theirs) = ServerContext(ServerLimits(linger=1000)), socket.socketpair()
+    transport = TlsTransport(Transport(ours, 5), server_context())
+    connection, client = Connection(scoped(hello), context, transport, ("127.0.0.1", 1)), TlsClient.on(theirs)
+
+    async def stop() -> None:
+        while transport.has_input():
+            await anyio.lowlevel.checkpoint()
+        context.terminated.set()
+        connection.drain()
+
+    with theirs, anyio.fail_after(20):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(connection.run)
+            if begun == "handshake":
+                theirs.sendall(client.begin())
+                await stop()
+                await client.complete()
+                client.write(get())
+            else:
+                await client.handshake()
+                record = client.encrypted(get())
+                if begun == "request":
+                    theirs.sendall(record[:9])
+                await stop()
+                if begun == "neither":
+                    assert await client.read_to_end() == b""
+                    return
+                theirs.sendall(record[9:])
+            assert (await client.answer()).body == b"/ "
+            client.close()
 
 
 async def test_every_step_of_a_handshake_waits_for_its_turn_and_may_be_cancelled() -> None:
