@@ -1,16 +1,22 @@
 """Metric families: names, types, labels and help texts."""
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.samples import Exemplar
 from prometheus_client.utils import floatToGoString
 
 from engine import Histogram
+from gateway.metrics.exemplars import ExemplarHistogram
 
 MODEL = ("model_name", "engine")
 """Labels of everything that belongs to one model, as in vLLM."""
 ENGINE = "0"
 """Value of the label `engine`: each model has one engine. vLLM numbers the engines of a model."""
+
+
+_Bucket: TypeAlias = tuple[str, float] | tuple[str, float, Exemplar]
 
 
 class Family:
@@ -46,12 +52,13 @@ class Family:
         return family
 
 
-def _cumulative(histogram: Histogram) -> list[tuple[str, float]]:
-    """Return each bound with the number of values up to it."""
-    buckets: list[tuple[str, float]] = []
+def _cumulative(histogram: Histogram) -> list[_Bucket]:
+    """Return each bound with the number of values up to it, and an exemplar of its own values if there is one."""
+    buckets: list[_Bucket] = []
+    exemplars = histogram.exemplars if isinstance(histogram, ExemplarHistogram) else [None] * len(histogram.counts)
     total = 0
-    for bound, count in zip((*histogram.bounds, float("inf")), histogram.counts, strict=True):
+    for bound, count, exemplar in zip((*histogram.bounds, float("inf")), histogram.counts, exemplars, strict=True):
         total += count
         le: str = floatToGoString(bound)  # type: ignore[no-untyped-call]
-        buckets.append((le, total))
+        buckets.append((le, total) if exemplar is None else (le, total, exemplar))
     return buckets

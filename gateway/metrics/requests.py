@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 
 from prometheus_client.core import Metric
 
-from engine import Histogram
 from gateway.metrics import buckets
+from gateway.metrics.exemplars import ExemplarHistogram
 from gateway.metrics.families import ENGINE, MODEL, Family
 from gateway.serving.records import Operation, Outcome, RequestRecord
 
@@ -126,7 +126,7 @@ class _ModelRequests:
         self.accepted = 0
         self.running = 0
         self.replays = 0
-        self.histograms = {name: Histogram(bounds) for name, (_, bounds) in _HISTOGRAMS.items()}
+        self.histograms = {name: ExemplarHistogram(bounds) for name, (_, bounds) in _HISTOGRAMS.items()}
 
     def begin(self, record: RequestRecord) -> None:
         """Count a request that begins."""
@@ -148,9 +148,8 @@ class _ModelRequests:
         match outcome:
             case Outcome.CANCELLED:
                 self.cancellations[record.phase, str(record.cause)] += 1
-                self.histograms["wasted"].add(record.wasted_tokens)
-                if record.release_seconds is not None:
-                    self.histograms["release"].add(record.release_seconds)
+                self._add(record, "wasted", record.wasted_tokens)
+                self._add(record, "release", record.release_seconds)
             case Outcome.FAILED:
                 self.failures[(record.cause,)] += 1
             case Outcome.REFUSED:
@@ -163,29 +162,32 @@ class _ModelRequests:
             self.success[(reason,)] += 1
         if outcome in _REASONS:
             self.success[(_REASONS[outcome],)] += 1
-        self._add("queue", record.arrived_at, record.started_at)
-        self._add("time_to_first_token", record.arrived_at, record.first_token_at)
-        self._add("prefill", record.started_at, record.first_token_at)
+        self._add_time(record, "queue", record.arrived_at, record.started_at)
+        self._add_time(record, "time_to_first_token", record.arrived_at, record.first_token_at)
+        self._add_time(record, "prefill", record.started_at, record.first_token_at)
         if outcome is Outcome.FINISHED:
-            self._add("decode", record.first_token_at, record.ended_at)
-            self._add("inference", record.started_at, record.ended_at)
-            self._add("latency", record.arrived_at, record.ended_at)
+            self._add_time(record, "decode", record.first_token_at, record.ended_at)
+            self._add_time(record, "inference", record.started_at, record.ended_at)
+            self._add_time(record, "latency", record.arrived_at, record.ended_at)
             self._finish(record)
 
     def _finish(self, record: RequestRecord) -> None:
-        self.histograms["prompt_tokens"].add(record.prompt_tokens)
-        self.histograms["generation_tokens"].add(record.completion_tokens)
-        self.histograms["longest_choice"].add(record.longest_choice)
-        self.histograms["choices"].add(record.choices)
-        if record.max_tokens is not None:
-            self.histograms["max_tokens"].add(record.max_tokens)
+        self._add(record, "prompt_tokens", record.prompt_tokens)
+        self._add(record, "generation_tokens", record.completion_tokens)
+        self._add(record, "longest_choice", record.longest_choice)
+        self._add(record, "choices", record.choices)
+        self._add(record, "max_tokens", record.max_tokens)
         later = record.completion_tokens / record.choices - 1
         if record.first_token_at is not None and later > 0:
-            self.histograms["per_token"].add((record.ended_at - record.first_token_at) / later)
+            self._add(record, "per_token", (record.ended_at - record.first_token_at) / later)
 
-    def _add(self, name: str, begin: float | None, end: float | None) -> None:
+    def _add_time(self, record: RequestRecord, name: str, begin: float | None, end: float | None) -> None:
         if begin is not None and end is not None:
-            self.histograms[name].add(end - begin)
+            self._add(record, name, end - begin)
+
+    def _add(self, record: RequestRecord, name: str, value: float | None) -> None:
+        if value is not None:
+            self.histograms[name].add_from(record.caller.exchange, value)
 
 
 class RequestMetrics:

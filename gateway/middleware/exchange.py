@@ -50,6 +50,8 @@ class Exchange:
     """Public id of the API key; empty without one."""
     trace_id: str | None = None
     """Id of the request's trace; unset without traces."""
+    sampled: bool = False
+    """True if the trace is sent, so that others can find it."""
     began_at: float = 0.0
     """Time of the complete head, in seconds by the event loop's clock."""
     began_ns: int = 0

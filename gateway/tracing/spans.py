@@ -63,7 +63,7 @@ class Spans(SpanWriter):
         )
         self._open[exchange] = span
         context = span.get_span_context()
-        exchange.trace_id = format_trace_id(context.trace_id)
+        exchange.trace_id, exchange.sampled = format_trace_id(context.trace_id), context.trace_flags.sampled
         current_trace_id.set(exchange.trace_id)
         return [(RESPONSE_HEADER, _response_header(context))]
 

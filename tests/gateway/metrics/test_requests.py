@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as read_openmetrics
 
+from gateway.metrics.exposition import Exposition
 from gateway.metrics.requests import MOST_JOINED, RequestMetrics
 from gateway.middleware.caller import Caller
+from gateway.middleware.exchange import Exchange
 from gateway.serving.records import Operation, Outcome, RequestRecord
 from tests.gateway.metrics.scraped import Scrape
 
@@ -72,6 +75,49 @@ def test_a_finished_request_is_in_every_histogram(name: str) -> None:
     assert found.value(f"{name}_count", model_name=MODEL, engine="0") == 1
     assert found.value(f"{name}_sum") == pytest.approx(TIMES[name])
     assert found.value(f"{name}_bucket", le="+Inf") == 1
+
+
+def exemplars(found: Scrape, name: str) -> dict[str, tuple[str, float]]:
+    """Return the trace and the value of each bucket that has an exemplar."""
+    samples = (sample for family in found.families for sample in family.samples if sample.name == f"{name}_bucket")
+    shown = {sample.labels["le"]: sample.exemplar for sample in samples}
+    return {le: (one.labels["trace_id"], one.value) for le, one in shown.items() if one is not None}
+
+
+def of_trace(trace: str, *, sampled: bool = True, **changes: Any) -> RequestRecord:
+    """Return a finished request of a trace."""
+    exchange = Exchange(trace_id=trace, sampled=sampled)
+    return replace(FINISHED, caller=Caller(request_id="r", exchange=exchange), **changes)
+
+
+@pytest.mark.parametrize("name", TIMES)
+def test_each_histogram_has_the_trace_of_the_last_value_in_a_bucket(name: str) -> None:
+    ((trace, value),) = exemplars(scraped(of_trace("a"), of_trace("b")), name).values()
+    assert trace == "b"
+    assert value == pytest.approx(TIMES[name])
+
+
+def test_exemplars_are_in_openmetrics_only_as_text_has_none() -> None:
+    metrics = RequestMetrics([MODEL])
+    for outcome in (None, Outcome.FINISHED):
+        metrics.observe(of_trace("4bf92f3577b34da6a3ce929d0e0e4736", outcome=outcome, accepted=outcome is not None))
+    exposition = Exposition([metrics])
+    page = exposition.page("application/openmetrics-text")
+    found = Scrape(tuple(read_openmetrics(page.text.decode())))  # type: ignore[no-untyped-call]
+    assert exemplars(found, "vllm:e2e_request_latency_seconds") == {"10.0": ("4bf92f3577b34da6a3ce929d0e0e4736", 7.0)}
+    assert b"4bf92f" not in exposition.page("*/*").text
+
+
+def test_only_the_bucket_that_a_value_adds_to_has_its_trace() -> None:
+    found = scraped(of_trace("a"), of_trace("b", started_at=12.0), of_trace("c", sampled=False), FINISHED)
+    assert exemplars(found, "vllm:request_queue_time_seconds") == {"1.0": ("a", 1.0), "2.0": ("b", 2.0)}
+
+
+def test_a_cancelled_request_is_an_exemplar_of_its_release() -> None:
+    cancelled: dict[str, Any] = {"outcome": Outcome.CANCELLED, "cause": "client_left", "release_seconds": 0.001, "wasted_tokens": 3}
+    found = scraped(of_trace("a", **cancelled))
+    assert list(exemplars(found, "llama_gateway_release_seconds").values()) == [("a", 0.001)]
+    assert list(exemplars(found, "llama_gateway_wasted_tokens").values()) == [("a", 3)]
 
 
 def test_a_value_is_in_the_buckets_from_its_own_on() -> None:

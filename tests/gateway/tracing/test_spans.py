@@ -65,7 +65,7 @@ async def test_a_request_is_a_server_span_with_its_phases(collector: Collector) 
     assert span.end_time_unix_nano == exchange.nanoseconds(exchange.ended_at)
     assert span.status.code == Status.STATUS_CODE_UNSET
     assert call.header("traceresponse") == f"00-{TRACE}-{span.span_id.hex()}-01"
-    assert exchange.trace_id == TRACE
+    assert (exchange.trace_id, exchange.sampled) == (TRACE, True)
     children = collector.children(span)
     assert {child.trace_id.hex() for child in children} == {TRACE}
     assert [(child.name, *offsets(child, exchange)) for child in children] == [
@@ -206,9 +206,11 @@ async def test_a_request_that_is_not_sampled_keeps_its_trace_id(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     async with open_traces("auto") as spans:
-        call = await Served(spans, record_of).ask(traceparent=SAMPLED)
+        served = Served(spans, record_of)
+        call = await served.ask(traceparent=SAMPLED)
     assert (call.header("traceresponse") or "").startswith(f"00-{TRACE}-")
     assert (call.header("traceresponse") or "").endswith("-00")
+    assert [(exchange.trace_id, exchange.sampled) for exchange in served.exchanges] == [(TRACE, False)]
     assert collector.spans == []
 
 
