@@ -114,8 +114,8 @@ def test_only_the_bucket_that_a_value_adds_to_has_its_trace() -> None:
 
 
 def test_a_cancelled_request_is_an_exemplar_of_its_release() -> None:
-    cancelled: dict[str, Any] = {"outcome": Outcome.CANCELLED, "cause": "client_left", "release_seconds": 0.001, "wasted_tokens": 3}
-    found = scraped(of_trace("a", **cancelled))
+    cancelled = of_trace("a", outcome=Outcome.CANCELLED, cause="client_left", release_seconds=0.001, wasted_tokens=3)
+    found = scraped(cancelled)
     assert list(exemplars(found, "llama_gateway_release_seconds").values()) == [("a", 0.001)]
     assert list(exemplars(found, "llama_gateway_wasted_tokens").values()) == [("a", 3)]
 
