@@ -62,31 +62,43 @@ async def truncated(whole: ChatPrompt, items: Sequence[EncodedItem], render: Ren
     if await room.holds(whole):
         return whole
     outlines = [item.outline() for item in items]
-    cuts, best = find_cuts(outlines), whole
-    while cuts:
-        middle = len(cuts) // 2
+
+    async def behind(cut: int) -> ChatPrompt | None:
         prompt = None
         with suppress(RequestError):  # a template may refuse what is no whole conversation
-            prompt = await render(_kept(items, outlines, cuts[middle]))
-        if prompt is not None and await room.holds(prompt):
+            prompt = await render(_kept(items, outlines, cut))
+        return prompt if prompt is not None and await room.holds(prompt) else None
+
+    for cuts in find_cuts(outlines):
+        if (prompt := await _longest(cuts, behind)) is not None:
+            return prompt
+    return whole
+
+
+async def _longest(cuts: Sequence[int], behind: Callable[[int], Awaitable[ChatPrompt | None]]) -> ChatPrompt | None:
+    """Return the prompt behind the first cut where it fits, or None. `behind` returns None where it does not."""
+    best = None
+    while cuts:
+        middle = len(cuts) // 2
+        if (prompt := await behind(cuts[middle])) is not None:
             best, cuts = prompt, cuts[:middle]
         else:
             cuts = cuts[middle + 1 :]
     return best
 
 
-def find_cuts(items: Sequence[ItemOutline]) -> list[int]:
+def find_cuts(items: Sequence[ItemOutline]) -> tuple[list[int], list[int]]:
     """Return the indices of the items with which a truncated conversation may begin, from the first.
 
-    They are the beginnings of turns. In the last turn they are all items that do not part a call from its output, or
-    reasoning from what follows it.
+    They are the beginnings of turns. If none of them is enough, they are all items of the last turn that do not part a
+    call from its output, or reasoning from what follows it. Templates may refuse these.
     """
     whole = _inseparable(items)
     turns = [
         at for at in range(1, len(items)) if items[at].role == "user" and items[at - 1].role != "user" and not whole[at]
     ]
     last = turns[-1] if turns else 0
-    return [*turns, *(at for at in range(last + 1, len(items)) if not whole[at])]
+    return turns, [at for at in range(last + 1, len(items)) if not whole[at]]
 
 
 def _inseparable(items: Sequence[ItemOutline]) -> list[int]:

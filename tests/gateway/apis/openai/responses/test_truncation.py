@@ -1,16 +1,19 @@
 """`truncation: "auto"`: the first items go until the prompt fits, and never instructions or half of a call."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import anyio
 import orjson
 import pytest
+from typing_extensions import override
 
+from engine import TextPrompt, TokenRun
 from gateway.apis.openai.responses.encoded import ItemOutline
 from gateway.apis.openai.responses.truncation import find_cuts
-from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting
+from tests.gateway.apis.openai.responses.asking import PATH, TEMPLATE, answering, chatting
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import FakeEngine
@@ -18,8 +21,11 @@ from tests.gateway.fake_engine import FakeEngine
 CONTEXT = 300
 
 
-def cuts_of(conversation: str) -> list[int]:
-    """Return the cuts of a conversation: s u a r are messages and reasoning, a digit a call, `+digit` its output."""
+def cuts_of(conversation: str) -> tuple[list[int], list[int]]:
+    """Return the cuts of a conversation between its turns, and in the last one.
+
+    s u a r are messages and reasoning, a digit is a call, `+digit` its output.
+    """
     roles = {"s": "system", "u": "user", "a": "assistant"}
     items = [
         ItemOutline("reasoning")
@@ -33,22 +39,24 @@ def cuts_of(conversation: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("conversation", "cuts"),
+    ("conversation", "turns", "items"),
     [
-        ("u", []),
-        ("u a", [1]),
-        ("u a u", [2]),
-        ("u a u a u", [2, 4]),
-        ("s u a s u u", [1, 4, 5]),
-        ("u r a u", [3]),
-        ("u r 1 +1 a", [1, 4]),
-        ("u 1 2 +1 +2 3 +3", [1, 5]),
-        ("u 1 u +1 u", [4]),
-        ("u 1 +1 u 2 +2", [3, 4]),
+        ("u", [], []),
+        ("u a", [], [1]),
+        ("u a u", [2], []),
+        ("u a u a u", [2, 4], []),
+        ("s u a s u u", [1, 4], [5]),
+        ("u r a u", [3], []),
+        ("u r 1 +1 a", [], [1, 4]),
+        ("u 1 2 +1 +2 3 +3", [], [1, 5]),
+        ("u 1 u +1 u", [4], []),
+        ("u 1 +1 u 2 +2", [3], [4]),
     ],
 )
-def test_a_conversation_may_begin_where_nothing_is_parted(conversation: str, cuts: Sequence[int]) -> None:
-    assert cuts_of(conversation) == cuts
+def test_a_conversation_may_begin_where_nothing_is_parted(
+    conversation: str, turns: Sequence[int], items: Sequence[int]
+) -> None:
+    assert cuts_of(conversation) == (turns, items)
 
 
 def small(answer: str = "x") -> FakeEngine:
@@ -91,6 +99,54 @@ async def test_an_input_that_fits_stays_whole() -> None:
     engine = small()
     prompt, _ = await answered(engine, input=TURNS[:2])
     assert prompt.count("0" * 20) == 2
+
+
+class FourCharacters(FakeEngine):
+    """An engine whose tokens have four characters."""
+
+    @override
+    async def tokenize(self, texts: Sequence[TextPrompt], *, take: Callable[[TokenRun], None], **options: Any) -> None:
+        characters = count()
+
+        def take_fourth(run: TokenRun) -> None:
+            if next(characters) % 4 == 0:
+                take(run)
+
+        await super().tokenize(texts, take=take_fourth, **options)
+
+
+@pytest.mark.anyio
+async def test_an_input_with_more_characters_than_the_context_has_tokens_may_fit() -> None:
+    engine = FourCharacters(answering("x"), TEMPLATE)
+    assert engine.model is not None
+    engine.model = replace(engine.model, context=CONTEXT)
+    prompt, _ = await answered(engine, input=TURNS, max_output_tokens=20)
+    assert len(prompt) > 2 * CONTEXT
+    assert prompt.count("0" * 20) == 2
+
+
+def strict() -> FakeEngine:
+    """Return an engine whose template refuses what does not begin with the user, as Mistral's and Gemma's do."""
+    engine = small()
+    assert engine.model is not None
+    check = "{% if messages[0].role != 'user' %}{{ raise_exception('It begins with the user.') }}{% endif %}"
+    engine.model = replace(engine.model, chat_template=f"{check}{engine.model.chat_template}")
+    return engine
+
+
+@pytest.mark.anyio
+async def test_the_first_turns_are_dropped_although_the_template_refuses_to_begin_in_the_last_one() -> None:
+    answers = [message("assistant", letter * 5) for letter in "abc"]
+    prompt, _ = await answered(strict(), input=[*TURNS[:4], message("user", "Now?"), *answers], max_output_tokens=20)
+    assert [turn for turn in range(2) if f"{turn}" * 20 in prompt] == [1]
+    assert "Now?" in prompt
+
+
+@pytest.mark.anyio
+async def test_a_conversation_whose_cuts_the_template_refuses_goes_to_the_engine_as_it_is() -> None:
+    asked = [message("user", "x" * 200), *(message("assistant", letter * 50) for letter in "abc")]
+    prompt, _ = await answered(strict(), input=asked, max_output_tokens=20)
+    assert "x" * 200 in prompt
 
 
 @pytest.mark.anyio
