@@ -43,7 +43,6 @@ class GrammarCache(Generic[CompiledT]):
             if grammar not in self._kept:
                 self._characters += len(grammar.source)
             self._kept[grammar] = compiled
-            self._kept.move_to_end(grammar)
             while len(self._kept) > MOST_GRAMMARS or self._characters > MOST_CHARACTERS:
                 dropped, _ = self._kept.popitem(last=False)
                 self._characters -= len(dropped.source)

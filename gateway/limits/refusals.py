@@ -60,7 +60,7 @@ def _refused(message: str, name: str, code: str, seconds: float) -> RefusedError
 def wait_headers(seconds: float) -> dict[str, str]:
     """Return headers that name a wait exactly. A wait that OpenAI's clients do not accept is no reason to retry."""
     return {
-        "retry-after": str(max(1, math.ceil(seconds))),
-        "retry-after-ms": str(max(1, math.ceil(seconds * 1000))),
+        "retry-after": str(math.ceil(seconds)),
+        "retry-after-ms": str(math.ceil(seconds * 1000)),
         **(RETRY if seconds <= MOST_WAIT else NO_RETRY),
     }

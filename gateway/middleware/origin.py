@@ -144,7 +144,7 @@ class _Allowed:
         """Return the middleware that answers preflight requests, and adds the headers to other responses."""
         return CORSMiddleware(
             app,
-            allow_origins=sorted(self._origins - {LOCAL}),
+            allow_origins=sorted(self._origins),
             allow_origin_regex=_LOCAL_ORIGIN.pattern if LOCAL in self._origins else None,
             allow_methods=["*"],
             allow_headers=["*"],
@@ -172,7 +172,7 @@ def check_preflight(headers: Headers) -> None:
 def is_same_origin(origin: str, host: str) -> bool:
     """Return True if `origin` names the request's own host, and a foreign page cannot use that host as its own name."""
     _, separator, authority = origin.partition("://")
-    return bool(separator) and authority.lower() == host.lower() and is_own_host(host)
+    return bool(separator) and authority == host and is_own_host(host)
 
 
 def is_own_host(host: str) -> bool:

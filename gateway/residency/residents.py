@@ -87,7 +87,7 @@ class EngineOnDemand(EngineSource):
     @override
     def idle_left(self) -> float | None:
         end = self.account.idle_until
-        return None if end is None else max(end - self._residents.clock(), 0.0)
+        return None if end is None else end - self._residents.clock()
 
     @override
     async def hold(self, held: ExitStack) -> Engine:
