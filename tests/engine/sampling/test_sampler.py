@@ -274,19 +274,22 @@ def test_the_repeat_penalty_looks_back_over_its_window(last_n: int, penalised: b
     sampler.close()
 
 
-def draws(seed: int | None, vocabulary: int = SMALL) -> list[int]:
-    sampler = make(Sampling(), seed, vocabulary)
+DRAWN_HERE, BY_LLAMA_CPP = Sampling(), Sampling(typical_p=0.99)
+
+
+def draws(seed: int | None, vocabulary: int = SMALL, sampling: Sampling = DRAWN_HERE) -> list[int]:
+    sampler = make(sampling, seed, vocabulary)
     flat = np.zeros(vocabulary, np.float32)
     drawn = [next_token(sampler, flat.copy()) for _ in range(12)]
     sampler.close()
     return drawn
 
 
-@pytest.mark.parametrize("vocabulary", [SMALL, LARGE])
+@pytest.mark.parametrize(("vocabulary", "sampling"), [(SMALL, DRAWN_HERE), (LARGE, DRAWN_HERE), (SMALL, BY_LLAMA_CPP)])
 @pytest.mark.parametrize("seed", [0, 1, 0xFFFFFFFE, llama_cpp.LLAMA_DEFAULT_SEED])
-def test_a_seed_repeats_its_draws(seed: int, vocabulary: int) -> None:
-    assert draws(seed, vocabulary) == draws(seed, vocabulary)
-    assert draws(seed, vocabulary) != draws((seed + 1) % (1 << 32), vocabulary)
+def test_a_seed_repeats_its_draws(seed: int, vocabulary: int, sampling: Sampling) -> None:
+    assert draws(seed, vocabulary, sampling) == draws(seed, vocabulary, sampling)
+    assert draws(seed, vocabulary, sampling) != draws((seed + 1) % (1 << 32), vocabulary, sampling)
 
 
 def test_a_seed_has_32_bits() -> None:
@@ -401,6 +404,8 @@ def test_the_logits_that_the_samplers_leave_are_kept_on_request(sampling: Sampli
         assert token in left
         assert len(left) == count or (count is None and 1 <= len(left) < SMALL)
         assert token == next_token(same, make_logits(SMALL, 3))
+        sampler.force(50)
+        assert np.flatnonzero(sampler.kept() > -math.inf).tolist() == [50]
 
 
 @pytest.mark.parametrize("order", [("top_k", "xtc"), ("top_k", "xtc", "min_p", "temperature"), ("xtc",)], ids=str)
