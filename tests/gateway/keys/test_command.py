@@ -259,6 +259,7 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("--tokens-per-day", "1_000", "'1_000' is neither a number from 1 nor none"),
         ("--tokens-per-month", "-1", "'-1' is neither a number from 1 nor none"),
         ("--weight", "0", "'0' is not a number from 0.01 to 100"),
+        ("--weight", "1_0", "'1_0' is not a number from 0.01 to 100"),
         ("--weight", "nan", "'nan' is not a number from 0.01 to 100"),
         ("--priority", "1.5", "'1.5' is not a whole number of at most 9 digits"),
         ("--expires", "soon", "'soon' is not a time such as 2027-01-31 or 2027-01-31T12:00Z"),
@@ -270,12 +271,19 @@ def complaint(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         ("--expires", "0d", "'0d' is not a time such as 2027-01-31 or 2027-01-31T12:00Z"),
         ("--expires", "2020-01-01", "'2020-01-01' is in the past; `revoke` ends a key now"),
         ("--models", " ,", "' ,' names no model"),
+        ("--models", "a\x1bb", "'a\\x1bb' names no model"),
     ],
 )
 def test_a_wrong_value_is_refused(capsys: pytest.CaptureFixture[str], flag: str, value: str, reason: str) -> None:
     for action in (("add", "--name", "a"), ("limits", "a")):
         text = complaint(capsys, *action, flag, value)
         assert text == f"llama-gateway keys {action[0]}: argument {flag}: {reason}"
+
+
+def test_all_beside_other_names_is_the_name_of_a_model(terminal: Terminal) -> None:
+    terminal.run("add", "--name", "alice", "--models", "all, tiny")
+    (stored,) = terminal.stored()
+    assert stored.key.models == frozenset({"all", "tiny"})
 
 
 @pytest.mark.parametrize("name", ["", "  ", "a\nb", "\x1b[31m", "key_1", "x" * 101])

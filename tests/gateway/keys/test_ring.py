@@ -9,9 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from gateway.keys import ring as ring_module
 from gateway.keys.key import Key, KeyLimits
 from gateway.keys.ring import KeyRing, open_ring
 from gateway.keys.secret import hash_of
+from gateway.keys.store import StoredKey
 from tests.gateway.keys.memory_store import MemoryKeyStore
 
 pytestmark = pytest.mark.anyio
@@ -159,6 +161,45 @@ async def test_a_reload_reads_all_keys_at_once(caplog: pytest.LogCaptureFixture)
         await ring.reload()
         assert ring.find("sk-1") == ALICE
         assert len(caplog.messages) == 1
+
+
+class DeafStore(MemoryKeyStore):
+    """A store whose end never comes."""
+
+    closing = False
+
+    async def close(self) -> None:
+        self.closing = True
+        await anyio.sleep_forever()
+
+
+async def test_the_store_is_closed_at_the_end_which_does_not_wait_for_it_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(ring_module, "CLOSE_TIMEOUT", 0.0)
+    store = DeafStore()
+    with anyio.fail_after(20):
+        async with KeyRing((), store).open():
+            assert not store.closing
+    assert store.closing
+
+
+class ChangingStore(MemoryKeyStore):
+    """A store that another process changes just after its keys were read first."""
+
+    async def keys(self) -> list[StoredKey]:
+        found = await super().keys()
+        if self.reads == 1:
+            await self.add(ALICE, hash_of("sk-1"))
+        return found
+
+
+async def test_a_change_beside_a_read_is_seen_by_the_next_look() -> None:
+    ring = KeyRing((), ChangingStore())
+    await ring.load()
+    assert ring.find("sk-1") is None
+    await ring.poll()
+    assert ring.find("sk-1") == ALICE
 
 
 @pytest.mark.parametrize(("given", "warnings"), [((), 1), (("sk-1",), 0)])

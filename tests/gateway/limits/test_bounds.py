@@ -2,7 +2,7 @@
 
 import pytest
 
-from engine import EmbeddingRequest, GenerationRequest, Infill, Prompt, PromptText
+from engine import EmbeddingRequest, GenerationRequest, Infill, Prompt, PromptText, Ranking
 from gateway.limits.bounds import embedding_bound, estimate, generation_bound
 
 
@@ -53,5 +53,6 @@ def test_counted_prompts_replace_the_estimates() -> None:
     assert generation_bound(request, 100, (7, 1)) == 8 + 20
 
 
-def test_the_bound_of_an_embedding_is_its_inputs() -> None:
-    assert embedding_bound(EmbeddingRequest(id="r", inputs=("four", (1, 2, 3)))) == 4
+@pytest.mark.parametrize(("ranking", "bound"), [(None, 1 + 3), (Ranking(query="five!"), 2 * 2 + 1 + 3)])
+def test_the_bound_of_an_embedding_is_its_inputs_each_with_the_query(ranking: Ranking | None, bound: int) -> None:
+    assert embedding_bound(EmbeddingRequest(id="r", inputs=("four", (1, 2, 3)), ranking=ranking)) == bound

@@ -11,6 +11,7 @@ import pytest
 from engine import (
     Alternative,
     Busy,
+    EmbeddingRequest,
     Finished,
     FinishReason,
     GenerationRequest,
@@ -21,13 +22,16 @@ from engine import (
 )
 from gateway.limits.memory_limiter import MemoryLimiter
 from gateway.middleware.caller import Caller, Cause, Closing
+from gateway.preparation.preparer import InlinePreparer
 from gateway.routing.blocks import BLOCK_BYTES
 from gateway.serving.adapters import Adapters
 from gateway.serving.generation_source import Encode, GenerationSource
 from gateway.serving.generations import Generations, GenerationTerms
 from gateway.serving.prefixes import PromptLabels
+from gateway.serving.prompts import ChatPrompts
 from gateway.serving.recorder import Recorder
 from gateway.serving.records import Operation
+from gateway.serving.served import Served
 from tests.backends import ON_VIRTUAL_CLOCK
 from tests.gateway.apis.requests import GENERATIONS, LIKE_OPENAI, path_of
 from tests.gateway.application import app_of
@@ -82,6 +86,23 @@ async def test_a_record_shows_when_the_engine_has_accepted_the_request() -> None
     request = GenerationRequest(id="req_1", prompts=("x",))
     async with generations.open(Caller(request_id="req_1"), request, operation=Operation.CHAT):
         assert shown == [(False, False), (True, False)]
+    assert shown == [(False, False), (True, False), (True, True)]
+
+
+async def test_a_record_shows_when_the_engine_has_accepted_inputs_to_embed() -> None:
+    shown: list[tuple[bool, bool]] = []
+    recorder = Recorder("m", (lambda record: shown.append((record.accepted, record.outcome is not None)),))
+    engine = FakeEngine()
+    served = Served(
+        engine.as_engine(),
+        "m",
+        lambda: "fp",
+        prompts=ChatPrompts(engine.as_engine(), None, InlinePreparer()),
+        generations=generations_on(engine),
+        recorder=recorder,
+        limiter=MemoryLimiter(),
+    )
+    await served.embed(Caller(request_id="req_1"), EmbeddingRequest(id="", inputs=("a",)))
     assert shown == [(False, False), (True, False), (True, True)]
 
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from gateway.middleware.exchange import MAX_CONTENT
+from gateway.middleware.exchange import MAX_CONTENT, Content, Exchange
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, get, post
 from tests.gateway.fake_engine import FakeEngine
@@ -28,6 +28,14 @@ async def test_long_bodies_are_cut(caplog: pytest.LogCaptureFixture) -> None:
     await AsgiCall(app_of(FakeEngine(), log_content=True), "/v1/completions", b"x" * (MAX_CONTENT + 1)).run()
     (line,) = [vars(record) for record in caplog.records if record.name == "gateway.content"]
     assert line["request"] == "x" * MAX_CONTENT
+
+
+async def test_long_answers_are_cut_also_if_they_come_in_pieces() -> None:
+    content = Content()
+    exchange = Exchange(content=content)
+    for piece in (b"a" * (MAX_CONTENT - 1), b"bc", b"d"):
+        exchange.count_sent(piece)
+    assert (content.response, exchange.sent) == (b"a" * (MAX_CONTENT - 1) + b"b", MAX_CONTENT + 2)
 
 
 async def test_bodies_of_probes_and_scrapes_are_debug_lines_as_their_access_lines_are(
