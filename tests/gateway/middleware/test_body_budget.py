@@ -177,6 +177,30 @@ async def test_a_cancelled_wait_lets_the_next_one_go_on_at_once() -> None:
             assert granted.is_set()
 
 
+class Arrived:
+    """A body that has arrived as a whole before it is read."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def on_disconnect(self, _call: object) -> None:
+        """Do nothing: the client stays."""
+
+    def take_body(self, limit: int) -> bytes | None:
+        return self.data if len(self.data) <= limit else None
+
+    async def receive(self) -> Message:
+        return {"type": "http.request", "body": self.data}
+
+
+@pytest.mark.parametrize(("size", "charged"), [(FREE, 0), (FREE + 1, 1)])
+async def test_a_large_body_takes_its_memory_also_if_it_has_arrived_as_a_whole(size: int, charged: int) -> None:
+    budget, arrived = BodyBudget(limit=LARGE), Arrived(bytes(size))
+    body = Body(budget)
+    await read_body([], arrived.receive, body, RequestLimits(), arrivals=arrived)
+    assert (len(body.data), budget.used) == (size, charged)
+
+
 # Over sockets
 
 

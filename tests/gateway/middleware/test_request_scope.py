@@ -9,7 +9,8 @@ import pytest
 from starlette.types import Message, Receive, Scope, Send
 
 from engine.errors import Busy
-from gateway.middleware.caller import Caller, caller_of
+from gateway.middleware.caller import Caller, Cause, caller_of
+from gateway.middleware.disconnect import EXTENSION, OnDisconnect
 from gateway.middleware.request_id import current_request_id
 from gateway.server.limits import ServerLimits
 from tests.gateway.middleware.exchange import Exchange, part
@@ -109,6 +110,33 @@ async def test_a_disconnect_after_the_last_byte_does_not_cancel_the_request(last
     await scoped(app)(exchange.scope, exchange.receive, exchange.send)
     assert ended.is_set()
     assert [caller.closing.reason for caller in callers] == [""]
+
+
+class Leaving:
+    """A client whose whole request has arrived, and that leaves when a test says so."""
+
+    leave: OnDisconnect
+
+    def on_disconnect(self, call: OnDisconnect) -> None:
+        self.leave = call
+
+    def take_body(self, _limit: int) -> bytes:
+        return b""
+
+
+async def test_a_client_that_leaves_after_its_deadline_does_not_hide_it() -> None:
+    exchange, client, callers = Exchange(), Leaving(), list[Caller]()
+
+    async def app(scope: Scope, _receive: Receive, _send: Send) -> None:
+        callers.append(caller_of(scope))
+        try:
+            await anyio.sleep_forever()
+        finally:
+            client.leave({"type": "http.disconnect"})
+
+    scope = {**exchange.scope, "extensions": {EXTENSION: client}}
+    await scoped(app, request_timeout=0)(scope, exchange.receive, exchange.send)
+    assert [caller.closing.cause for caller in callers] == [Cause.DEADLINE]
 
 
 async def test_a_disconnect_without_a_reason_has_a_default_one() -> None:

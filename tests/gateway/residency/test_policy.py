@@ -267,6 +267,25 @@ def test_a_model_that_is_lost_while_the_operator_unloads_it_is_unloaded() -> Non
     assert policy["kept"].leaves is None
 
 
+def test_a_kept_model_whose_load_fails_while_the_operator_unloads_it_stays_unloaded() -> None:
+    policy = residency(1, ModelTerms("kept", Memory(1), keep_loaded=True))
+    assert policy.decide(0) == [Load("kept")]
+    policy.dismiss("kept")
+    assert policy.decide(1) == [Unload("kept")]
+    policy.failed("kept", "It broke.", 2)
+    assert policy.decide(100) == []
+
+
+def test_idle_models_make_room_for_an_excess_also_if_that_is_not_enough() -> None:
+    policy = residency(3, "a", "b", "c")
+    waiting = [policy.arrive("a"), policy.arrive("b")]
+    policy.want("c")
+    policy.decide(0)
+    for model, measured in (("a", 3), ("b", 3), ("c", 1)):
+        policy.loaded(model, Memory(measured), 1)
+    assert policy.decide(1) == [*map(Grant, waiting), Unload("c")]
+
+
 def test_a_failure_does_not_stop_the_models_behind_it() -> None:
     policy = residency(1, "a", "b")
     policy.arrive("a")
@@ -274,6 +293,17 @@ def test_a_failure_does_not_stop_the_models_behind_it() -> None:
     assert policy.decide(0) == [Load("a")]
     policy.failed("a", "It broke.", 1)
     assert policy.decide(1)[-1] == Load("b")
+
+
+def test_an_order_to_load_that_is_repeated_keeps_its_place() -> None:
+    policy = residency(1, "a", "b", "c")
+    load(policy, "a")
+    ticket = use(policy, "a", 1)
+    for model in ("b", "c", "b"):
+        policy.want(model)
+    policy.leave(ticket, 2)
+    assert policy.decide(2) == [Unload("a")]
+    assert end(policy, "a", now=2) == [Load("b")]
 
 
 def test_the_operator_may_load_a_failed_model_at_once() -> None:

@@ -1,15 +1,16 @@
 """The engines of models on demand: who opens, owns and ends them, whatever requests do."""
 
 import logging
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 from itertools import count
 
 import anyio
 import anyio.lowlevel
 import pytest
 
-from engine import Busy, EngineMetrics, EngineState, LoadError, Unavailable
+from engine import Busy, Engine, EngineMetrics, EngineState, LoadError, Unavailable
+from gateway.middleware.request_id import current_request_id
 from gateway.residency.memory import Memory
 from gateway.residency.policy import Residency
 from gateway.residency.residents import Residents
@@ -72,6 +73,24 @@ async def test_the_next_model_is_opened_only_after_the_process_has_ended() -> No
             assert (residents.models["a"].account.phase, opener.opened) == (Phase.UNLOADING, ["a"])
             may_end.set()
             await until(lambda: residents.models["b"].account.phase is Phase.LOADED)
+
+
+async def test_the_life_of_an_engine_is_not_logged_as_that_of_the_request_that_loads_it() -> None:
+    opener, ids = FakeOpener(loads_at_once=True), list[str | None]()
+
+    @asynccontextmanager
+    async def noting(model: str) -> AsyncIterator[Engine]:
+        ids.append(current_request_id.get())
+        async with opener(model) as engine:
+            yield engine
+
+    residents = Residents(residency(1, "a"), noting)
+    async with residents.open():
+        reset = current_request_id.set("req_1")
+        with ExitStack() as held:
+            await residents.models["a"].hold(held)
+        current_request_id.reset(reset)
+    assert ids == [None]
 
 
 async def test_the_last_waiter_that_leaves_ends_the_load() -> None:

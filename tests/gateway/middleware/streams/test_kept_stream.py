@@ -1,6 +1,7 @@
 """The bytes of one stream that is kept, and their readers."""
 
 import anyio
+import anyio.lowlevel
 import pytest
 from starlette.types import Message
 
@@ -30,6 +31,15 @@ class Kept:
     async def read(self) -> None:
         scope = with_caller({"type": "http"}, self.caller)
         await self.stream.reader(self.caller)(scope, self._receive, self._send)
+
+    async def end_when_stopped(self, last: bytes) -> None:
+        """Let the work write its last bytes and end some time after it was stopped."""
+        while not self.stream.closing.reason:
+            await anyio.lowlevel.checkpoint()
+        for _ in range(3):
+            await anyio.lowlevel.checkpoint()
+        await self.put(last)
+        self.stream.end()
 
     async def _receive(self) -> Message:
         raise AssertionError
@@ -69,6 +79,18 @@ async def test_a_reader_that_the_server_stops_gets_the_rest(monkeypatch: pytest.
     await kept.put(b"abcdefgh")
     await read_until_stopped(kept, b"ijkl")
     assert b"".join(kept.bodies) == b"abcdefghijkl"
+
+
+async def test_a_reader_that_the_server_stops_waits_for_the_end_of_the_work() -> None:
+    kept = Kept()
+    kept.caller.closing.set(Closing("the server stops", Cause.SHUTDOWN, RefusedError(DEADLINE_PASSED)))
+    async with anyio.create_task_group() as tasks, anyio.create_task_group() as reading:
+        reading.start_soon(kept.read)
+        await kept.put(b"data: 1\n\n")
+        await anyio.wait_all_tasks_blocked()
+        tasks.start_soon(kept.end_when_stopped, b"data: 2\n\n")
+        reading.cancel_scope.cancel()
+    assert kept.bodies == [b"", b"data: 1\n\n", b"data: 2\n\n"]
 
 
 async def test_a_reader_far_behind_that_the_server_stops_gets_a_failure() -> None:
