@@ -2,9 +2,11 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from types import UnionType
 from typing import Any, get_origin
 
+import anyio
 import orjson
 import pytest
 from typing_extensions import override
@@ -19,7 +21,7 @@ from gateway.middleware.caller import Caller
 from gateway.preparation import jobs, pooled
 from gateway.preparation.codec import decode, encode
 from gateway.preparation.jobs import modules_of
-from gateway.preparation.pooled import PooledPreparer
+from gateway.preparation.pooled import INLINE_BODY, PooledPreparer
 from gateway.preparation.preparer import InlinePreparer, Preparer
 from gateway.preparation.stages import prepare
 from gateway.preparation.workers.messages import Job
@@ -240,11 +242,18 @@ class NotingPool(WorkerPool):
     def __init__(self) -> None:
         super().__init__()
         self.run_jobs: list[Job] = []
+        self.clients: list[str] = []
+        self.warm_ups: list[Job] = []
 
     @override
     async def run(self, client: str, job: Job, payload: bytes) -> bytes:
         self.run_jobs.append(job)
+        self.clients.append(client)
         return b""
+
+    @override
+    def warm_up(self, job: Job) -> None:
+        self.warm_ups.append(job)
 
 
 @pytest.mark.anyio
@@ -257,6 +266,43 @@ async def test_the_template_of_a_model_that_is_loaded_again_is_the_one_before(mo
         await preparer.check(key)
     assert len(pool.run_jobs) == 1
     assert len(preparer._by_identity) <= 2
+
+
+class BrokenPool(NotingPool):
+    """Compiles no template."""
+
+    @override
+    async def run(self, client: str, job: Job, payload: bytes) -> bytes:
+        await super().run(client, job, payload)
+        raise RequestError("It is broken.", code="chat_template_invalid")
+
+
+@pytest.mark.anyio
+async def test_a_template_that_cannot_be_compiled_is_tried_again_once_its_model_is_loaded_again() -> None:
+    pool = BrokenPool()
+    preparer = PooledPreparer(pool)
+    for tries in (1, 2):
+        key = template_key(MODEL, templates.CHATML)
+        for _ in range(2):
+            with pytest.raises(RequestError, match="It is broken"):
+                await preparer.check(key)
+        assert len(pool.run_jobs) == tries
+
+
+@pytest.mark.anyio
+async def test_bodies_and_conversations_take_the_turns_of_their_client() -> None:
+    pool = BusyPool()
+    pool.busy = False
+    preparer, template = PooledPreparer(pool, inline_body=0), template_key(MODEL, templates.CHATML)
+    await preparer.check(template)
+    pool.busy = True
+    one = replace(caller(), client="one")
+    with pytest.raises(RequestError, match="took longer than"):
+        await preparer.render(one, template, b"x")
+    with pytest.raises(Busy):
+        await preparer.read(one, ENDPOINTS["createCompletion"], {}, b'{"prompt": "a"}')
+    assert pool.clients[1:] == ["one", "one"]
+    assert pool.clients[0] != "one", "a template serves all clients"
 
 
 @pytest.mark.anyio
@@ -279,6 +325,45 @@ class BusyPool(NotingPool):
         if self.busy:
             raise TimeoutError
         return b""
+
+
+@pytest.mark.anyio
+async def test_a_body_is_read_by_a_worker_only_if_it_is_large() -> None:
+    pool = BusyPool()
+    preparer, small = PooledPreparer(pool), b'{"prompt": "a"}'.ljust(INLINE_BODY)
+    await preparer.read(caller(), ENDPOINTS["createCompletion"], {}, small)
+    assert not pool.run_jobs
+    with pytest.raises(Busy) as busy:
+        await preparer.read(caller(), ENDPOINTS["createCompletion"], {}, small + b" ")
+    assert (busy.value.code, len(pool.run_jobs)) == ("preparation_timeout", 1)
+
+
+class WaitingPool(NotingPool):
+    """Runs its jobs once a test lets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = anyio.Event()
+
+    @override
+    async def run(self, client: str, job: Job, payload: bytes) -> bytes:
+        await super().run(client, job, payload)
+        await self.goes_on.wait()
+        return b""
+
+
+@pytest.mark.anyio
+async def test_a_template_is_compiled_once_for_all_that_wait_for_it_and_by_each_new_worker() -> None:
+    pool = WaitingPool()
+    preparer, template = PooledPreparer(pool), template_key(MODEL, templates.CHATML)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(preparer.check, template)
+        await anyio.wait_all_tasks_blocked()
+        assert (len(pool.run_jobs), pool.warm_ups) == (1, [])
+        pool.goes_on.set()
+    assert pool.run_jobs == pool.warm_ups
+    assert len(pool.run_jobs) == 1
 
 
 @pytest.mark.anyio

@@ -45,6 +45,14 @@ def test_a_long_unknown_field_name_is_truncated(caplog: pytest.LogCaptureFixture
     assert len(caplog.records) == 1
 
 
+def test_the_log_of_unknown_fields_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    reporter = UnknownFields()
+    with caplog.at_level(logging.WARNING, "gateway.preparation.unknown_fields"):
+        for first in range(0, 2 * reporter.max_logged, 128):
+            report(reporter, {f"f{number}": 1 for number in range(first, first + 128)})
+    assert len(caplog.records) == len(reporter.logged) == reporter.max_logged
+
+
 def test_the_log_names_the_path_where_a_field_is_unknown(caplog: pytest.LogCaptureFixture) -> None:
     reporter = UnknownFields()
     with caplog.at_level(logging.WARNING, "gateway.preparation.unknown_fields"):
