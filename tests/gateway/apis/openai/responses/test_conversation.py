@@ -6,7 +6,8 @@ import anyio
 import anyio.lowlevel
 import orjson
 import pytest
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message
+from typing_extensions import override
 
 from engine import Busy, EngineFault, Finished, FinishReason
 from tests.gateway.apis.openai.responses.asking import PATH, answering, chatting, events_of, running
@@ -154,6 +155,37 @@ async def test_a_stream_that_fails_is_not_added() -> None:
         await call.sent(1)
         engine.generations[0].fail(EngineFault("Dead.", code="engine_died"))
     await assert_unchanged(app, engine, conversation)
+
+
+class Impatient(AsgiCall):
+    """A client that sends its request again as soon as it has read of the failure."""
+
+    engine: FakeEngine
+    again: AsgiCall | None = None
+
+    @override
+    async def _send(self, message: Message) -> None:
+        await super()._send(message)
+        if self.again is None and b"Dead." in message.get("body", b""):
+            self.engine.refusal, self.engine.script = None, answering("Hello")
+            self.again = await AsgiCall(self.app, self.path, self.body).run()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("refused", [False, True])
+async def test_a_client_that_reads_of_a_failure_may_try_again_at_once(stream: bool, refused: bool) -> None:
+    engine = chatting(say_a)
+    app = app_of(engine)
+    call = Impatient(app, PATH, orjson.dumps({"conversation": await conversation_in(app), "stream": stream}))
+    call.engine, engine.refusal = engine, Busy("Dead.", code="queue_full") if refused else None
+    async with call.running():
+        if not refused:
+            generation = await engine.first()
+            if stream:
+                await call.sent(1)
+            generation.fail(EngineFault("Dead.", code="engine_died"))
+    assert call.again is not None
+    assert call.again.status == 200
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -135,7 +135,7 @@ async def test_the_inputs_of_background_responses_have_a_limit_for_each_owner() 
         assert (refused.status, refused.json["error"]["code"]) == (429, "background_limit_reached")
         assert "may have 2000 bytes" in refused.json["error"]["message"]
         await create(app, MALLORY, background=True)
-        await create(app, ALICE, background=True, input="x" * 1500)
+        await create(app, ALICE, background=True, input="x" * 3000)  # more than the limit, but the only one
         assert (await send(app, MALLORY, "POST", f"/{first}/cancel")).status == 200
         await create(app, MALLORY, background=True, input="x" * 1500)
 

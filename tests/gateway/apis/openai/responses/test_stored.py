@@ -211,6 +211,18 @@ async def test_deleting_a_background_response_frees_it() -> None:
         assert (await get(app, f"{PATH}/{response_id}")).status == 404
 
 
+async def test_of_a_deleted_background_response_no_item_is_left() -> None:
+    async with running(chatting(answering("Hello"))) as app:
+        assert (await post(app, PATH, {"input": "Hi"})).status == 200  # stays
+        made = (await post(app, PATH, BACKGROUND)).json
+        (item,) = (await until(app, made["id"], "completed"))["output"]
+        assert (await delete(app, f"{PATH}/{made['id']}")).status == 200
+        referring = await post(app, PATH, {"input": [{"type": "item_reference", "id": item["id"]}]})
+        assert (referring.status, referring.json["error"]["param"]) == (400, "input[0].id")
+        following = await post(app, PATH, {"input": "Hi", "previous_response_id": made["id"]})
+        assert (following.status, following.json["error"]["code"]) == (400, "previous_response_not_found")
+
+
 async def test_a_failed_background_response_has_its_error() -> None:
     engine = chatting(say_nothing)
     async with running(engine) as app:
