@@ -167,10 +167,12 @@ async def a_bound_that_was_too_low_is_charged_in_full(bench: Bench) -> None:
 
 async def requests_at_once_are_limited(bench: Bench) -> None:
     key = key_with(concurrent_requests=2)
-    async with bench.opened(key), bench.opened(key):
-        problem = await bench.refusal(key)
-        assert (problem.param, problem.code) == ("concurrent_requests", "rate_limit_exceeded")
-        assert problem.headers == {"retry-after": "1", "retry-after-ms": "1000", "x-should-retry": "true"}
+    for _ in range(2):
+        async with bench.opened(key), bench.opened(key):
+            problem = await bench.refusal(key)
+            assert (problem.param, problem.code) == ("concurrent_requests", "rate_limit_exceeded")
+            assert problem.headers == {"retry-after": "1", "retry-after-ms": "1000", "x-should-retry": "true"}
+        await bench.settled()
     await bench.use(key, 0)
 
 

@@ -1,7 +1,7 @@
 """The rules of residency, one by one. Every model needs 1 byte unless a test says otherwise."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
@@ -100,6 +100,14 @@ def test_as_few_models_as_possible_make_room() -> None:
     load(policy, "a", "large")
     policy.arrive("next")
     assert policy.decide(1) == [Unload("large")]
+
+
+def test_a_model_stays_only_if_the_others_make_room_without_it() -> None:
+    models = [ModelTerms("a", Memory(2)), ModelTerms("b", Memory(2)), ModelTerms("c", Memory(3))]
+    policy = residency(7, *models, ModelTerms("large", Memory(5)))
+    load(policy, "a", "b", "c")
+    policy.arrive("large")
+    assert policy.decide(1) == [Unload("b"), Unload("c")], "either a or b may stay"
 
 
 def test_several_models_make_room_for_a_large_one() -> None:
@@ -295,12 +303,14 @@ def test_a_failure_does_not_stop_the_models_behind_it() -> None:
     assert policy.decide(1)[-1] == Load("b")
 
 
-def test_an_order_to_load_that_is_repeated_keeps_its_place() -> None:
+@pytest.mark.parametrize("first", [Residency.want, Residency.arrive])
+def test_an_order_to_load_keeps_the_place_of_what_came_before_it(first: Callable[[Residency, str], object]) -> None:
     policy = residency(1, "a", "b", "c")
     load(policy, "a")
     ticket = use(policy, "a", 1)
-    for model in ("b", "c", "b"):
-        policy.want(model)
+    first(policy, "b")
+    policy.want("c")
+    policy.want("b")
     policy.leave(ticket, 2)
     assert policy.decide(2) == [Unload("a")]
     assert end(policy, "a", now=2) == [Load("b")]
