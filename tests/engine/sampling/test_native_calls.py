@@ -1,10 +1,11 @@
-"""Short calls of native code keep the interpreter's lock."""
+"""Short calls of native code keep the interpreter's lock, and deep ones have a large stack of their own."""
 
 import ctypes
+import threading
 
 import llama_cpp
 
-from engine.sampling.native_calls import short
+from engine.sampling.native_calls import on_deep_stack, short
 
 
 def test_a_short_call_gives_the_same_result() -> None:
@@ -22,3 +23,9 @@ def test_a_short_call_keeps_the_interpreters_lock() -> None:
     held.argtypes, held.restype = [], ctypes.c_int
     assert held() == 0
     assert short(held)() == 1
+
+
+def test_only_the_thread_of_a_deep_call_has_a_large_stack() -> None:
+    before = threading.stack_size()
+    assert on_deep_stack(lambda: 7) == 7
+    assert threading.stack_size() == before
