@@ -76,11 +76,13 @@ class Penalties:
 
 
 def _counted(name: str, sampling: Sampling, prompt: list[int], context: int) -> list[int]:
-    """Return the end of a prompt that a sampler looks at."""
+    """Return the tokens of a prompt that a sampler looks at: its end, or for a penalty on the whole text each once."""
     if name == "dry":
         window = dry.window(sampling, context)
-    else:
-        window = _repeat_window(sampling, context) if _repeats(sampling) else 0
+    elif not _repeats(sampling):
+        return []
+    elif (window := _repeat_window(sampling, context)) == context:
+        return list(dict.fromkeys(prompt))
     return prompt[max(0, len(prompt) - window) :]
 
 

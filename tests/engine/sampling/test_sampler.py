@@ -444,6 +444,19 @@ def test_suppressed_tokens_are_never_drawn(shape: dict[str, Any]) -> None:
         assert [next_token(sampler, logits.copy()) for _ in range(3)] == [40] * 3
 
 
+def test_repeated_tokens_of_a_prompt_are_no_work_for_a_penalty_on_the_whole_text() -> None:
+    sampling = Sampling(temperature=GREEDY, repeat_penalty=1.5, repeat_last_n=-1)
+
+    def opened(length: int) -> Work:
+        return work_of(lambda: make(sampling, prompt=[5, 9] * length).close())
+
+    assert opened(2).instructions == opened(2000).instructions
+    logits = np.zeros(SMALL, np.float32)
+    logits[[5, 9, 11]] = 3.0, 2.9, 2.5
+    with contextlib.closing(make(sampling, prompt=[5, 9] * 2000)) as sampler:
+        assert [next_token(sampler, logits.copy()) for _ in range(3)] == [11, 5, 5]
+
+
 @pytest.mark.parametrize(
     "shape",
     [
