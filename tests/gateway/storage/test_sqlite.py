@@ -121,6 +121,19 @@ async def test_a_replaced_file_is_opened_again(path: Path) -> None:
     await new.close()
 
 
+async def test_a_backup_is_made_and_put_back_while_the_file_is_used(path: Path) -> None:
+    database = await created(path)
+    await database.write(add)
+    with closing(sqlite3.connect(path)) as file, closing(sqlite3.connect(path.with_name("backup.db"))) as backup:
+        file.backup(backup)
+        await database.write(add)
+        backup.backup(file)
+    assert await database.read(count) == 1
+    await database.write(add)
+    assert await database.read(lambda execute: execute("PRAGMA integrity_check")) == [("ok",)]
+    await database.close()
+
+
 async def test_a_file_that_is_no_database_is_an_error(path: Path) -> None:
     await anyio.Path(path).write_bytes(b"Not a database. " * 100)
     database = SQLiteDatabase(path)
