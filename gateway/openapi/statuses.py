@@ -21,8 +21,8 @@ DESCRIPTIONS = {
     "not have it, or the model cannot fill gaps.",
     503: "The engine is not ready, the request waited too long for a slot, or the server is stopping.",
     504: "The request exceeded the server's time limit.",
-    529: "The queue is full, the engine is not ready, or the request waited too long for a slot.",
     505: "The protocol version is not HTTP/1.1 or HTTP/1.0.",
+    529: "The queue is full, the engine is not ready, or the request waited too long for a slot.",
 }
 """Description of each error status."""
 
