@@ -15,7 +15,7 @@ DESCRIPTIONS = {
     413: "The request body is too large.",
     415: "The request body is compressed.",
     429: "The queue is full, a limit of the API key is reached, or the client has too many background responses.",
-    431: "The request line and the headers are larger than 64 KiB, or there are more than 128 headers.",
+    431: "The request line and the headers are larger than 64 KiB, or there are more than 128 headers or trailers.",
     500: "Internal server error. A retry would probably fail again.",
     501: "The transfer encoding of the request body is not supported, the server was started without the route or does "
     "not have it, or the model cannot fill gaps.",
