@@ -117,6 +117,7 @@ def _share(settings: Settings, model: ServedModel, budget: Memory) -> ModelShare
         "models_dir": None,
     }
     alone = replaced(settings, own | names)
+    alone.model_fields_set.difference_update(own.keys() - model.settings.model_fields_set)
     estimated = estimate(alone.engine_config(), budget)
     config = estimated.config
     alone = replaced(alone, {"context": config.context, "prefix_store": config.prefix_store})

@@ -33,6 +33,7 @@ from gateway.cluster.split import (
     shares,
 )
 from gateway.hub.cache import HubCache
+from gateway.like.llama_server import translate
 from gateway.residency.memory import Memory
 from tests.gateway.hub.cached import cached_model
 from tests.models import model_path
@@ -69,6 +70,15 @@ def test_arguments_of_the_application_are_flags(name: str, value: object, read: 
 def test_arguments_that_are_no_settings_are_refused(args: dict[str, object]) -> None:
     with pytest.raises(SettingsError):
         read_settings(["serve", *flags_of(args)], {})
+
+
+def test_a_default_of_another_server_is_no_choice_of_a_replica() -> None:
+    """The sampling that the model's file recommends comes before it."""
+    line = translate(["--top-p", "0.5"], {})
+    (part,) = shares(read_settings(line.arguments, line.environment, line.defaults), BUDGET).values()
+    own = part.settings.served[0].settings
+    assert own.chosen_sampling == {"top_p": 0.5}
+    assert own.other_sampling["temperature"] == 0.8
 
 
 def test_each_model_has_settings_of_its_own() -> None:
