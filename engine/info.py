@@ -71,6 +71,8 @@ class EngineMetrics(Struct, frozen=True, array_like=True, gc=False):
     """Number of batch rows whose logits of the whole vocabulary were copied to the host."""
     embedding_running: int = 0
     """Number of the inputs without a result that the embedder takes at once. The others wait."""
+    embedding_places: int = 0
+    """Number of inputs that the embedder can take at once; 0 before the first one."""
 
     def __add__(self, other: "EngineMetrics") -> "EngineMetrics":
         """Return the sum of each value."""

@@ -20,6 +20,7 @@ from gateway.cluster.sent import SentRequests
 from gateway.cluster.serving import open_replica
 from gateway.cluster.settlement import SettledResponses
 from gateway.cluster.split import replaced
+from gateway.metrics.sequences import load
 from gateway.middleware.access_log import logger as access_logger
 from gateway.middleware.request_id import LOG_FIELDS
 from gateway.routing.report import Report
@@ -115,7 +116,7 @@ class ModelReplica:
         metrics, model = self._engine.metrics or EngineMetrics(), self._engine.model
         cells = (model.cells or model.slots * model.context) if model is not None else 0
         return {
-            "queue": (metrics.held + metrics.waiting) / max(metrics.slots, 1),
+            "queue": load(metrics),
             "tokens": metrics.active_tokens / max(cells, 1),
         }
 

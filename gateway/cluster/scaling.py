@@ -24,8 +24,8 @@ def replicas_for(loads: Iterable[float], queued: float) -> int:
 def policy(context: Any) -> tuple[int, dict[str, Any]]:  # noqa: ANN401 - Ray's type is not for other modules
     """Return the number of replicas that Ray should run, and no state. Ray applies the limits of the deployment.
 
-    A replica's load is the larger one of its queue (running and waiting requests, for each slot) and its tokens (active
-    KV tokens, for each cell).
+    A replica's load is the larger one of its queue (running and waiting sequences, for each that can run) and its
+    tokens (active KV tokens, for each cell).
     """
     metrics: Mapping[str, Mapping[Any, float]] = context.aggregated_metrics or {}
     queue, tokens = metrics.get("queue", {}), metrics.get("tokens", {})

@@ -7,7 +7,7 @@ from engine.info import EngineMetrics
 
 _GAUGES = (
     *("slots", "free", "held", "waiting", "active_tokens", "cached_tokens", "step_seconds"),
-    *("stored_tokens", "embedding_waiting", "embedding_running", "adapter_change_seconds"),
+    *("stored_tokens", "embedding_waiting", "embedding_running", "embedding_places", "adapter_change_seconds"),
 )
 
 

@@ -134,8 +134,13 @@ class EmbeddingScheduler:
         """Return the current state and the counters."""
         if not (self._counters.steps or self._open):
             return NO_METRICS
-        running = min(self._open, self._limits.texts)  # between two steps fewer have been started
-        return EngineMetrics(**vars(self._counters), embedding_waiting=self._open, embedding_running=running)
+        places = self._limits.texts
+        return EngineMetrics(
+            **vars(self._counters),
+            embedding_waiting=self._open,
+            embedding_running=min(self._open, places),  # between two steps fewer have been started
+            embedding_places=places,
+        )
 
     def inspect(self) -> tuple[SlotInfo, ...]:
         """Return no slots, because texts share the cells."""

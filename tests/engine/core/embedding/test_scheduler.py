@@ -278,6 +278,7 @@ def test_inputs_that_the_embedder_does_not_take_at_once_wait() -> None:
         driver.step()
         counts.append((driver.metrics().embedding_running, driver.metrics().embedding_waiting))
     assert counts == [(2, 5), (2, 3), (1, 1), (0, 0)]
+    assert driver.metrics().embedding_places == 2
 
 
 @pytest.mark.parametrize("seed", range(20))
