@@ -1,13 +1,13 @@
 """Models of the server, each with a name, a file and settings of its own."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from engine.gguf.header import read_header
+from engine.gguf.contents import other_content
 from engine.gguf.split_file import SplitFile, parts_of
 from gateway.hub.reference import HubReference
 from gateway.settings.adapters import adapted_name
@@ -16,8 +16,6 @@ from gateway.settings.values import ModelPlace, model_names, readable_parts
 
 _PROJECTOR = "mmproj"
 """Part of the names of files that extend a model by images, and are none themselves."""
-_OTHERS = {"adapter": "a LoRA adapter", "imatrix": "an importance matrix", "mmproj": "a projector"}
-"""Contents of GGUF files that are no models, by `general.type`."""
 
 
 class ModelTable(ModelSettings):
@@ -104,13 +102,5 @@ def _fault(path: Path) -> str:
         readable_parts(path)
     except ValueError as error:
         return str(error)
-    other = _OTHERS.get(str(_header(path).get("general.type")))
-    return f"this is {other}, and no model" if other else ""
-
-
-def _header(path: Path) -> Mapping[str, object]:
-    """Return the header of a GGUF file; an empty one if it is damaged, which the load of the model says better."""
-    try:
-        return read_header(path)
-    except (OSError, ValueError):
-        return {}
+    other = other_content(path)
+    return f"this is {other}" if other else ""

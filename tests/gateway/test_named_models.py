@@ -21,10 +21,10 @@ def gguf(folder: Path, name: str) -> Path:
     return path
 
 
-def typed(kind: str) -> bytes:
-    """Return a GGUF file without tensors whose only key is its type."""
-    key, value = (struct.pack("<Q", len(text)) + text.encode() for text in ("general.type", kind))
-    return struct.pack("<4sIQQ", b"GGUF", 3, 0, 1) + key + struct.pack("<I", 8) + value
+def typed(kind: str, key: str = "general.type") -> bytes:
+    """Return a GGUF file without tensors whose only key is its type, or another one."""
+    name, value = (struct.pack("<Q", len(text)) + text.encode() for text in (key, kind))
+    return struct.pack("<4sIQQ", b"GGUF", 3, 0, 1) + name + struct.pack("<I", 8) + value
 
 
 def names(settings: Settings) -> list[str]:
@@ -287,13 +287,25 @@ def test_names_may_have_blanks_wherever_they_are_given(tmp_path: Path) -> None:
 
 
 def test_gguf_files_of_a_folder_that_are_something_else_are_left_out_with_a_reason(tmp_path: Path) -> None:
-    contents = {"adapter": "a LoRA adapter", "imatrix": "an importance matrix", "mmproj": "a projector"}
+    contents = {
+        "adapter": "a LoRA adapter, which --lora adds to its model",
+        "imatrix": "an importance matrix, which only serves to quantise a model",
+        "mmproj": "a projector for images or sound, which are not supported",
+    }
     for kind in ("model", *contents):
         (tmp_path / f"{kind}-file.gguf").write_bytes(typed(kind))
     (tmp_path / "mmproj-file.gguf").rename(tmp_path / "vision.gguf")
+    (tmp_path / "vision-of-2024.gguf").write_bytes(typed("clip", "general.architecture"))
     found = read("--models-dir", tmp_path)
     assert names(found) == ["model-file"]
-    assert [model.fault for model in found.unserved] == [f"this is {one}, and no model" for one in contents.values()]
+    faults = {model.name: model.fault.removeprefix("this is ") for model in found.unserved}
+    adapter, matrix, projector = contents.values()
+    assert faults == {
+        "adapter-file": adapter,
+        "imatrix-file": matrix,
+        "vision": projector,
+        "vision-of-2024": projector,
+    }
 
 
 @pytest.mark.parametrize("text", ["[models]\na = 'x.gguf'\n", "models = 'x.gguf'\n", "[[models]]\nfile = 'x.gguf'\n"])

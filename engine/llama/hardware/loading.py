@@ -10,7 +10,7 @@ import llama_cpp
 
 from engine.config import EngineConfig
 from engine.errors import LoadError
-from engine.gguf.header import read_header
+from engine.gguf.contents import other_content
 from engine.llama import metadata
 from engine.llama.hardware.huge_pages import copies_weights
 from engine.llama.hardware.params import ModelParams
@@ -21,12 +21,6 @@ from engine.regular_files import require_regular
 logger = logging.getLogger(__name__)
 
 _MAGIC = b"GGUF"
-_NO_MODELS = {
-    "adapter": "it is a LoRA adapter, which --lora adds to its model",
-    "clip": "it is a projector for images or sound, which are not supported",
-    "imatrix": "it is an importance matrix, which only serves to quantise a model",
-}
-"""What a GGUF file is that is no model, by its type or its architecture."""
 
 
 def check_file(path: Path) -> None:
@@ -87,15 +81,6 @@ def load_file(path: str, params: ModelParams, progress: Callable[[float], None])
             llama_cpp.llama_model_free(handle)
         raise failures[0]
     if not handle:
-        raise LoadError(f"{path} cannot be loaded: {_other_content(path) or first_error(lines)}")
+        other = other_content(Path(path))
+        raise LoadError(f"{path} cannot be loaded: {f'it is {other}' if other else first_error(lines)}")
     return int(handle), [line.text for line in lines]
-
-
-def _other_content(path: str) -> str:
-    """Return what a GGUF file has instead of a model; an empty text if it seems to be one."""
-    try:
-        header = read_header(Path(path))
-    except (OSError, ValueError):
-        return ""
-    kinds = (header.get("general.type"), header.get("general.architecture"))
-    return next((_NO_MODELS[kind] for kind in kinds if isinstance(kind, str) and kind in _NO_MODELS), "")
