@@ -60,6 +60,8 @@ class BuildReport:
     """True if it can use a GPU."""
     devices: tuple[DeviceReport, ...]
     """GPUs that it sees."""
+    gpu_free: int = 0
+    """Free bytes of those that it offloads to by default, without the host's memory, which integrated ones use."""
     repacks: bool
     """True if it repacks weights for this CPU by default."""
 

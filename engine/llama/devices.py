@@ -125,6 +125,11 @@ def default_devices(available: Sequence[Device]) -> list[Device]:
     return list(discrete.values()) or [device for device in integrated if device.backend == integrated[0].backend]
 
 
+def additional_memory(available: Sequence[Device]) -> int:
+    """Return the free bytes that the default ones of some devices have beside the host's memory."""
+    return sum(device.free for device in default_devices(available) if not device.integrated)
+
+
 def buffer_types() -> dict[str, int]:
     """Return the types of buffers that tensors can be placed in, one for each device, by name."""
     handles = (libggml.ggml_backend_dev_buffer_type(device.handle) for device in all_devices())

@@ -120,7 +120,7 @@ def _of_gpu_layers(build: BuildReport, config: EngineConfig) -> Iterator[Finding
 
 
 def _of_weights(report: InstallationReport, model: ModelInfo) -> Iterator[Finding]:
-    free = report.machine.available + sum(device.free for device in report.build.devices)
+    free = report.machine.available + report.build.gpu_free
     if model.size > free:
         text = f"the weights need {gigabytes(model.size)}, and {gigabytes(free)} are free: they are read from the disk "
         yield Finding(Level.WARNING, f"{text}again in each step; choose a smaller quantisation")

@@ -10,7 +10,7 @@ import llama_cpp
 
 from engine.checkup import BuildReport, DeviceReport, InstallationReport, MachineReport
 from engine.llama.cpu.properties import cpu_info, gains_by_repacking, usable_cores
-from engine.llama.devices import Device, all_devices, available_memory
+from engine.llama.devices import Device, additional_memory, all_devices, available_memory
 from engine.llama.ggml_functions import declare, libggml
 from engine.processors import cpu_quota, usable_processors
 
@@ -38,13 +38,15 @@ def _machine(cpu: Mapping[str, str]) -> MachineReport:
 
 
 def _build() -> BuildReport:
+    devices = all_devices()
     return BuildReport(
         bindings=llama_cpp.__version__,
         version=llama_cpp.llama_version().decode(),
         ggml=f"{libggml.ggml_version().decode()} ({libggml.ggml_commit().decode()})",
         features=frozenset(re.findall(r"(\w+) = 1\b", llama_cpp.llama_print_system_info().decode())),
         offloads=bool(llama_cpp.llama_supports_gpu_offload()),
-        devices=tuple(_report(device) for device in all_devices() if device.offloads),
+        devices=tuple(_report(device) for device in devices if device.offloads),
+        gpu_free=additional_memory(devices),
         repacks=gains_by_repacking(),
     )
 

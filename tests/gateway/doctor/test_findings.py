@@ -127,12 +127,13 @@ def test_a_gpu_that_llama_cpp_does_not_use_is_a_finding(monkeypatch: pytest.Monk
     assert found(build(offloads=True, devices=(device,))) == []
 
 
-def test_memory_of_a_gpu_counts() -> None:
+@pytest.mark.parametrize(("own", "levels"), [(2**34, []), (0, [Level.WARNING])])
+def test_memory_of_a_gpu_counts_unless_it_is_the_hosts(own: int, levels: list[Level]) -> None:
     device = DeviceReport(name="CUDA0", description="Some GPU", free=2**34, memory=2**34)
     installation = InstallationReport(
-        machine=replace(MACHINE, available=2**20), build=replace(BUILD, offloads=True, devices=(device,))
+        machine=replace(MACHINE, available=2**20), build=replace(BUILD, offloads=True, devices=(device,), gpu_free=own)
     )
-    assert found(replace(WELL, installation=installation)) == []
+    assert [level for level, _ in found(replace(WELL, installation=installation))] == levels
 
 
 def test_a_template_of_the_operator_replaces_the_models() -> None:

@@ -9,7 +9,7 @@ import pytest
 from engine.errors import LoadError
 from engine.gguf.cells import CellBytes
 from engine.hardware import Hardware
-from engine.llama.devices import Device, all_devices, default_devices
+from engine.llama.devices import Device, additional_memory, all_devices, default_devices
 from engine.llama.hardware.fit import LayerBytes
 from engine.llama.hardware.fitting import layer_bytes, output_bytes
 from engine.llama.hardware.placement import Placement, choose_devices
@@ -86,6 +86,14 @@ def test_integrated_gpus_of_a_second_backend_are_those_of_the_first() -> None:
     first, second = FakeDevice(4, "CUDA0", _INTEGRATED), FakeDevice(5, "CUDA1", _INTEGRATED)
     again = FakeDevice(6, "Vulkan0", _INTEGRATED)
     assert default_devices([CPU, first, second, again]) == [first, second]
+
+
+def test_only_a_discrete_gpu_adds_memory_to_the_hosts_and_once() -> None:
+    integrated = FakeDevice(4, "Vulkan1", _INTEGRATED, room=1000)
+    again = FakeDevice(5, "Vulkan0", room=100, address="0000:01:00.0")
+    first = FakeDevice(6, "CUDA0", room=100, address="0000:01:00.0")
+    assert additional_memory([CPU, first, again, integrated]) == 100
+    assert additional_memory([CPU, integrated]) == 0
 
 
 def test_this_machine_describes_its_cpu() -> None:
