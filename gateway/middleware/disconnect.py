@@ -9,6 +9,7 @@ from starlette.types import Message, Receive, Scope
 
 from engine.errors import shutting_down
 from gateway.middleware.caller import Cause, Closing
+from gateway.middleware.errors import RefusedError, protocol_problem
 from gateway.middleware.patience import STALLED
 
 EXTENSION = "llama_gateway.arrivals"
@@ -73,9 +74,11 @@ async def wait_for_disconnect(receive: Receive) -> Message:
 def read_disconnect(message: Message) -> Closing:
     """Return the reason of an `http.disconnect`, and the error for a client that still listens.
 
-    The gateway's own server adds `reason` and `shutdown` to the message.
+    The gateway's own server adds `reason` to the message, and `shutdown`, or the `status` for a malformed body.
     """
     reason = message.get("reason", "client closed the connection")
     if message.get("shutdown"):
         return Closing(reason, Cause.SHUTDOWN, shutting_down())
+    if status := message.get("status"):
+        return Closing(reason, Cause.CLIENT_LEFT, RefusedError(protocol_problem(status)))
     return Closing(reason, Cause.SLOW_READER if reason == STALLED else Cause.CLIENT_LEFT)

@@ -14,7 +14,7 @@ import anyio
 import h11
 from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.events import Closed, Event, Updated
-from hypercorn.protocol.events import Body, Request, Response, StreamClosed
+from hypercorn.protocol.events import Body, Request, Response
 from hypercorn.protocol.events import Event as StreamEvent
 from hypercorn.protocol.h11 import STREAM_ID, H11Protocol
 from hypercorn.typing import ASGIFramework, ConnectionState, H11SendableEvent, TaskGroup, WorkerContext
@@ -73,6 +73,7 @@ class Http1(H11Protocol):
         self._limits = context.limits
         self._parsing = anyio.Lock(fast_acquire=True)
         self._open = True
+        self._malformed = False
         self._chunked = False  # encoding of the current response's body
         self._by_line = False  # its lines are chunks
         self._head = b""  # of a response whose body has not begun: one send takes both
@@ -89,7 +90,7 @@ class Http1(H11Protocol):
 
     async def received(self, data: bytes) -> None:
         """Parse bytes from the client and handle the events that they complete."""
-        if self._open:
+        if self._open and not self._malformed:
             self._framing.receive(data)
             await self._parse()
 
@@ -109,7 +110,7 @@ class Http1(H11Protocol):
                 await self._close("client sent too much before its turn")
 
     async def _parse_parts(self) -> None:
-        while self._open and (part := self._framing.next_part()) is not None:
+        while self._open and not self._malformed and (part := self._framing.next_part()) is not None:
             if self.connection.their_state is h11.IDLE and len(part) > LARGE_HEAD:
                 self._wire.set_idle(False)  # it must not lose its place while it waits
                 if not await self._gets_turn():
@@ -125,12 +126,14 @@ class Http1(H11Protocol):
         return self._open and not self._wire.has_hung_up()
 
     async def _refuse(self, error: h11.RemoteProtocolError) -> None:
-        """Answer malformed bytes. The request that they belong to ends first, so that it sends no answer, too."""
-        self._wire.reason = self._wire.reason or MALFORMED
-        if self.stream is not None:
-            await self.stream.handle(StreamClosed(stream_id=STREAM_ID))
-        if self.connection.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-            await self._send_error_response(error.error_status_hint)
+        """Answer malformed bytes, and close the connection. The application answers those in its request's body."""
+        self._malformed = True
+        status, state = error.error_status_hint, self.connection.our_state
+        if state is h11.SEND_RESPONSE and isinstance(self.stream, Stream):
+            await self.stream.refuse_body(MALFORMED, status)
+            return
+        if state in {h11.IDLE, h11.SEND_RESPONSE}:
+            await self._send_error_response(status)
         await self._close(MALFORMED)
 
     async def _deliver(self, event: Event) -> None:
@@ -141,7 +144,7 @@ class Http1(H11Protocol):
                 await self._close(self._close_reason())
 
     def _close_reason(self) -> str:
-        if self.connection.their_state is h11.ERROR:
+        if self._malformed or self.connection.their_state is h11.ERROR:
             return MALFORMED
         complete = self.connection.our_state in {h11.DONE, h11.MUST_CLOSE, h11.CLOSED}
         return "" if complete else "response was cut short"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 import anyio.lowlevel
 from hypercorn.protocol.events import Event, Request
 from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
-from hypercorn.typing import ASGISendEvent, HTTPResponseBodyEvent
+from hypercorn.typing import ASGISendEvent, HTTPDisconnectEvent, HTTPResponseBodyEvent
 from hypercorn.utils import suppress_body
 from typing_extensions import override
 
@@ -40,6 +40,12 @@ class Stream(HTTPStream, DirectSend):
         await super().handle(event)
         if isinstance(event, Request) and not self.closed:
             cast("Scope", self.scope)["extensions"][EXTENSION] = self  # the application has not begun yet
+
+    async def refuse_body(self, reason: str, status: int) -> None:
+        """Let the application, which has not answered, answer a malformed body with this status."""
+        message = {"type": "http.disconnect", "reason": reason, "status": status}
+        if self.app_put is not None:
+            await self.app_put(cast("HTTPDisconnectEvent", message))
 
     @override
     async def app_send(self, message: ASGISendEvent | None) -> None:

@@ -189,12 +189,13 @@ async def test_a_broken_body_ends_the_request(caplog: pytest.LogCaptureFixture) 
         client = site.client()
         head = b"POST / HTTP/1.1\r\nhost: x\r\nx-request-id: broken\r\ntransfer-encoding: chunked\r\n\r\n"
         client.write(head + b"no size\r\n")
+        client.write(b"no size again\r\n")
         answer = await client.answer()
         assert (answer.status, answer.headers["x-request-id"]) == (400, "broken")
+        assert await client.is_closed()
         await site.server.count_falls_to(0)
     assert not probe.entered.is_set()
-    (record,) = caplog.records
-    assert is_cancel_in_body(record, "broken", "client broke the protocol")
+    assert caplog.records == []
 
 
 async def test_a_vanished_host_cancels_the_request(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,18 +101,20 @@ async def test_protocols_are_never_switched(switch: str) -> None:
         assert (answer.status, answer.body) == (404, b"not here")
 
 
-async def test_a_malformed_body_of_a_request_that_is_refused_has_one_answer(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("coding", "status", "code"), [("identity", 400, "invalid_http"), ("gzip", 415, "unsupported_encoding")]
+)
+async def test_a_malformed_body_has_one_answer_of_the_application(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, coding: str, status: int, code: str
 ) -> None:
-    """The application refuses the request while the answer to its malformed body is sent."""
     monkeypatch.setattr(transport, "SENDS_PER_YIELD", 1)
-    coding = "content-encoding: gzip\r\ntransfer-encoding: chunked\r\n"
+    headers = f"content-encoding: {coding}\r\ntransfer-encoding: chunked\r\n"
     async with serving(scoped(hello), ServerLimits(linger=0.05)) as site:
         for _ in range(10):
             client = site.client()
-            client.write(f"POST / HTTP/1.1\r\nhost: x\r\n{coding}\r\nno size\r\n".encode())
+            client.write(f"POST / HTTP/1.1\r\nhost: x\r\n{headers}\r\nno size\r\n".encode())
             answer = await client.answer()
-            assert (answer.status, orjson.loads(answer.body)["error"]["code"]) == (400, "invalid_http")
+            assert (answer.status, orjson.loads(answer.body)["error"]["code"]) == (status, code)
             assert await client.read_to_the_close() == b""
         await site.server.count_falls_to(0)
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == []

@@ -270,14 +270,27 @@ async def test_a_malformed_request_has_its_line(
     assert (line["request_id"], line["client"]) == (answer.headers["x-request-id"], "127.0.0.1")
 
 
-async def test_a_malformed_body_has_one_line(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("header", "body", "status", "cause"),
+    [
+        ("x: y", "no size\r\n", 400, "invalid_http"),
+        ("x: y", "5\r\nhello\r\n0\r\n" + "a: b\r\n" * 200 + "\r\n", 431, "invalid_http"),
+        ("content-encoding: gzip", "no size\r\n", 415, "unsupported_encoding"),
+    ],
+    ids=["chunk", "trailers", "refused anyway"],
+)
+async def test_a_malformed_body_has_one_line_of_what_its_client_sees(
+    caplog: pytest.LogCaptureFixture, header: str, body: str, status: int, cause: str
+) -> None:
     caplog.set_level(logging.INFO)
     async with serving(logged(), ServerLimits(linger=0.05)) as site:
         client = site.client()
-        client.write(b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nno size\r\n")
-        assert (await client.answer()).status == 400
+        client.write(f"POST / HTTP/1.1\r\nhost: x\r\n{header}\r\ntransfer-encoding: chunked\r\n\r\n{body}".encode())
+        answer = await client.answer()
         await site.server.count_falls_to(0)
-    assert only(caplog)["outcome"] == "cancelled"
+    line = only(caplog)
+    assert seen(line) == (status, "refused", cause, "POST", "/")
+    assert (line["request_id"], line["status"]) == (answer.headers["x-request-id"], answer.status)
 
 
 async def test_each_request_of_a_connection_has_its_line(caplog: pytest.LogCaptureFixture) -> None:
