@@ -31,7 +31,8 @@ _OPENING = f"{CHANNEL}{_REASONING}{_MESSAGE}"
 _PARAGRAPH = "\n\n"
 _TO_FUNCTION = " to=functions."
 _HEADER = re.compile(r"[^<\n]*")
-_ADDRESSED = re.compile(r"\bto=")
+_ADDRESSED = re.compile(r"\bto=(?!assistant\b)")
+"""The model sometimes names itself, and the channel behind that."""
 _RECIPIENT = re.compile(r"\bto=(?:functions\.)?([-.\w]+)")
 """In long contexts the model forgets the namespace."""
 _CHANNEL_NAME = re.compile(rf"{re.escape(CHANNEL)}\s*(\w+)")
@@ -90,14 +91,14 @@ def _read_message(source: Source, out: Output, *, tools: Mapping[str, Signature]
     if rest is None:
         return
     header = beginning + rest
-    channel = _CHANNEL_NAME.search(header)
+    *_, channel = _CHANNEL_NAME.findall(header) or ("",)
     recipient = _RECIPIENT.search(header)
     yield from source.skip_whitespace()
     if recipient and recipient[1] in tools and (yield from _read_call(source, out, recipient[1])):
         return
     if _ADDRESSED.search(header):
         out.content(header)  # its body follows as content
-    elif channel and channel[1] == _REASONING:
+    elif channel == _REASONING:
         yield from _read_reasoning(source, out)
     else:
         out.content(_PARAGRAPH if out.answered else "")

@@ -34,6 +34,13 @@ HARMONY_CASES = [
         weather(),
     ),
     Case("harmony", "no namespace", _CHANNEL_CALL.replace("functions.", ""), weather()),
+    Case(
+        "harmony",
+        "thoughts and an answer for itself",
+        "<|channel|>commentary to=assistant<|channel|>analysis<|message|>Hm.<|end|>"
+        "<|start|>assistant<|channel|>commentary to=assistant<|channel|>final<|message|>Yes.",
+        [ReasoningDelta("Hm."), ContentDelta("Yes.")],
+    ),
     words("harmony", "a tool of OpenAI", "<|channel|>analysis to=browser.search code<|message|>{}<|call|>"),
     words("harmony", "an answer like a role", " to=functions.\nYes."),
     words("harmony", "another tool", "<|channel|>commentary to=functions.rm<|message|>{}<|call|>"),
