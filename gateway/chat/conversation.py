@@ -14,7 +14,7 @@ from gateway.chat.masking import Change, Mask, Survey, change_message, change_to
 from gateway.chat.parsing import ParserKey
 from gateway.chat.reasoning import opened_reasoning, reasoning_to_continue
 from gateway.chat.template import ChatTemplate, to_json
-from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities
+from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities, with_instructions
 from gateway.chat.template_key import TemplateKey
 from gateway.chat.template_variables import with_other_names
 from gateway.chat.tools import Tool, ToolChoice
@@ -221,7 +221,7 @@ class _TemplateFormat:
     def _render(self, conversation: Conversation, messages: Sequence[TemplateMessage], *, opened: bool) -> str:
         shown = messages if self._capabilities.calls else self._format.text_calls.render(messages)
         if (instructions := self._format.instructions(conversation.tools)) is not None:
-            shown = self._capabilities.add_instructions(shown, instructions)
+            shown = with_instructions(shown, instructions)
         described = self._capabilities.describe(conversation.tools)
         return self._template.render(
             {

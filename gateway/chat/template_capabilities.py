@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
@@ -28,24 +29,27 @@ Render: TypeAlias = Callable[[Mapping[str, Any]], str]
 _NEEDLE = "needle"
 _ASKED: TemplateMessage = {"role": "user", "content": _NEEDLE}
 _INSTRUCTED: TemplateMessage = {"role": "system", "content": _NEEDLE}
+_GREETING: TemplateMessage = {"role": "user", "content": "Hello"}
 INSTRUCTIONS = frozenset({"system", "developer"})
 """Roles of messages with instructions for the model."""
 _CALL = template_call("call_of_the_needle", "f", f'{{"{_NEEDLE}":"x"}}')
 _CALLED: tuple[TemplateMessage, ...] = (
-    {"role": "user", "content": "Hello"},
+    _GREETING,
     {"role": "assistant", "content": None, "tool_calls": [_CALL]},
     {"role": "tool", "content": "x", "tool_call_id": _CALL["id"], "name": "f"},
 )
 _ANSWERED: tuple[TemplateMessage, ...] = (
-    {"role": "user", "content": "Hello"},
+    _GREETING,
     {"role": "assistant", "content": None, "tool_calls": [template_call(_CALL["id"], "f", "{}")]},
     {"role": "tool", "content": _NEEDLE, "tool_call_id": _CALL["id"], "name": "f"},
 )
 _REASONED: tuple[TemplateMessage, ...] = (
-    {"role": "user", "content": "Hello"},
+    _GREETING,
     {"role": "assistant", "content": "x", "reasoning_content": _NEEDLE},
 )
 _BARE = Tool("f", parameters={"type": "object"})
+_DEVELOPER = re.compile("""['"]developer['"]""")
+"""The role in the templates that know it. Cohere's and Apertus's only have variables of this name."""
 _THINKING = "'thinking'"
 """Type of a part of reasoning, in the templates of Magistral and Ministral."""
 _SHORT_ID = 9
@@ -65,7 +69,7 @@ class TemplateCapabilities:
     developer: bool = False
     """Supports the role `developer`; if not, it gets `system` instead."""
     system: bool = True
-    """Renders messages of the role `system`."""
+    """Renders messages of the role `system`; if not, their text joins the user's."""
     late_system: bool = True
     """Renders several such messages, also behind others; if not, the texts of later ones join those of others."""
     calls: bool = True
@@ -92,23 +96,10 @@ class TemplateCapabilities:
     def adapt(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
         """Return the messages in the shape that the template requires. Does not modify the arguments."""
         placed = messages if self.late_system else _with_early_instructions(messages)
+        placed = placed if self.system else _with_users_instructions(placed)
         named = with_counted_ids(placed) if self.counted_ids else placed
         turns = with_tool_responses(named) if self.tool_responses else named
         return [self._message(message) for message in turns]
-
-    def add_instructions(self, messages: Sequence[TemplateMessage], instructions: str) -> list[TemplateMessage]:
-        """Return the messages with instructions for the model.
-
-        They are appended to a first message of the role `system` or `developer`, else put before all messages.
-        """
-        if not messages:
-            return [{"role": "system" if self.system else "user", "content": instructions}]
-        first, *others = messages
-        if first["role"] in INSTRUCTIONS:
-            return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *others]
-        if self.system or first["role"] != "user":
-            return [{"role": "system", "content": instructions}, *messages]
-        return [{**first, "content": f"{instructions}\n\n{first['content']}"}, *others]
 
     def describe(self, tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
         """Return the tools in the shape that the template requires."""
@@ -143,6 +134,17 @@ class TemplateCapabilities:
         return {**call, "function": function, "id": _short_id(call["id"]) if self.short_ids else call["id"]}
 
 
+def with_instructions(messages: Sequence[TemplateMessage], instructions: str) -> list[TemplateMessage]:
+    """Return the messages with instructions for the model.
+
+    They are appended to a first message of the role `system` or `developer`, else put before all messages.
+    """
+    if not messages or messages[0]["role"] not in INSTRUCTIONS:
+        return [{"role": "system", "content": instructions}, *messages]
+    first, *others = messages
+    return [{**first, "content": f"{first['content']}\n\n{instructions}"}, *others]
+
+
 def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
     """Return the capabilities of a template.
 
@@ -151,14 +153,15 @@ def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
         render: renders it.
     """
     capabilities = TemplateCapabilities(
-        developer="developer" in source,
         counted_ids=_COUNTED in source,
         tool_responses=_RESPONSES in source and _CALL_ID not in source,
     )
     typed = replace(capabilities, typed_content=True)
     if not _shows(render, capabilities, [_ASKED]) and _shows(render, typed, [_ASKED]):
         capabilities = typed
-    system = _shows(render, capabilities, [_INSTRUCTED, {"role": "user", "content": "Hello"}])
+    system = _shows(render, capabilities, [_INSTRUCTED, _GREETING])
+    known = replace(capabilities, developer=bool(_DEVELOPER.search(source)))
+    capabilities = known if _shows(render, known, [{**_INSTRUCTED, "role": "developer"}, _GREETING]) else capabilities
     late = all(_shows(render, capabilities, messages) for messages in _instructed_twice())
     capabilities = replace(capabilities, system=system, late_system=late)
     fitting = (candidate for candidate in _candidates(capabilities) if _shows(render, candidate, _CALLED))
@@ -174,10 +177,10 @@ def _instructed_twice() -> Iterator[list[TemplateMessage]]:
     for first, late in ((_NEEDLE, "x"), ("x", _NEEDLE)):
         yield [
             {"role": "system", "content": first},
-            {"role": "user", "content": "Hello"},
+            _GREETING,
             {"role": "system", "content": late},
             {"role": "assistant", "content": "x"},
-            {"role": "user", "content": "Hello"},
+            _GREETING,
         ]
 
 
@@ -197,7 +200,7 @@ def _shows(render: Render, capabilities: TemplateCapabilities, messages: Sequenc
 
 def _with_tools(render: Render, found: TemplateCapabilities) -> TemplateCapabilities:
     """Return capabilities with those for tools."""
-    messages = found.adapt([{"role": "user", "content": "Hello"}])
+    messages = found.adapt([_GREETING])
 
     def takes(tools: Sequence[object] | None) -> bool:
         try:
@@ -238,6 +241,17 @@ def _with_early_instructions(messages: Sequence[TemplateMessage]) -> list[Templa
         else:
             turns.append({**message, "role": "user"} if late else message)
     return turns
+
+
+def _with_users_instructions(messages: Sequence[TemplateMessage]) -> Sequence[TemplateMessage]:
+    """Return the messages with first instructions in the user's message after them, or as one of the user."""
+    if not messages or messages[0]["role"] not in INSTRUCTIONS:
+        return messages
+    first, *others = messages
+    if others and others[0]["role"] == "user":
+        text = f"{first['content'] or ''}\n\n{others[0]['content'] or ''}"
+        return [{**others[0], "content": text}, *others[1:]]
+    return [{**first, "role": "user"}, *others]
 
 
 def _as_object(arguments: str) -> object:

@@ -92,6 +92,14 @@ ALTERNATING = """
 """
 """Mistral Small 3.2's: takes late instructions only in place of an answer."""
 
+NO_DEVELOPER = """
+{%- for m in messages %}
+  {%- if m.role in ['system', 'user', 'assistant'] %}{{ m.role + ': ' + m.content + '\\n' }}{% endif %}
+  {%- if m.role == 'developer' and loop.last %}{{ raise_exception('A question is missing') }}{% endif %}
+{%- endfor %}
+"""
+"""DeepSeek V3.2's: has the name of the role, and leaves out its messages."""
+
 NO_SYSTEM = """
 {%- for m in messages %}
   {%- if m.role not in ['user', 'assistant'] %}{{ raise_exception('System role not supported') }}{% endif %}

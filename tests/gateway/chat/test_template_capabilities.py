@@ -3,7 +3,12 @@
 import pytest
 
 from gateway.chat.template import ChatTemplate
-from gateway.chat.template_capabilities import TemplateCapabilities, TemplateMessage, detect_capabilities
+from gateway.chat.template_capabilities import (
+    TemplateCapabilities,
+    TemplateMessage,
+    detect_capabilities,
+    with_instructions,
+)
 from tests.gateway.chat import templates
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}
@@ -29,7 +34,9 @@ def capabilities_of(source: str) -> TemplateCapabilities:
         (templates.SYSTEM_FIRST, TemplateCapabilities(late_system=False, calls=False)),
         (templates.LAST_SYSTEM, TemplateCapabilities(late_system=False, calls=False)),
         (templates.ALTERNATING, TemplateCapabilities(late_system=False, calls=False)),
-        (templates.CHATML + "{# knows the developer #}", TemplateCapabilities(developer=True)),
+        (templates.CHATML + "{# knows the 'developer' #}", TemplateCapabilities(developer=True)),
+        (templates.CHATML + "{# developer_preamble #}", TemplateCapabilities()),
+        (templates.NO_DEVELOPER, TemplateCapabilities(calls=False)),
         (templates.CHATML + "{# <tool_responses> #}", TemplateCapabilities()),
         ("{{ raise_exception('Never.') }}", TemplateCapabilities(system=False, late_system=False, calls=False)),
         (templates.CHATML + "{# tool_responses, tool_call_id #}", TemplateCapabilities()),
@@ -101,10 +108,11 @@ def test_reasoning_alone_has_a_second_name() -> None:
     ("capabilities", "messages", "instructed"),
     [
         (TemplateCapabilities(), ["system", "user"], ["system: system\n\nCall!", "user: user"]),
-        (TemplateCapabilities(), ["developer"], ["developer: developer\n\nCall!"]),
+        (TemplateCapabilities(developer=True), ["developer"], ["developer: developer\n\nCall!"]),
         (TemplateCapabilities(), ["user"], ["system: Call!", "user: user"]),
         (TemplateCapabilities(system=False), ["user", "user"], ["user: Call!\n\nuser", "user: user"]),
-        (TemplateCapabilities(system=False), ["assistant"], ["system: Call!", "assistant: assistant"]),
+        (TemplateCapabilities(system=False), ["system", "user"], ["user: system\n\nCall!\n\nuser"]),
+        (TemplateCapabilities(system=False), ["assistant"], ["user: Call!", "assistant: assistant"]),
         (TemplateCapabilities(), [], ["system: Call!"]),
         (TemplateCapabilities(system=False), [], ["user: Call!"]),
     ],
@@ -112,7 +120,8 @@ def test_reasoning_alone_has_a_second_name() -> None:
 def test_instructions_find_their_place(
     capabilities: TemplateCapabilities, messages: list[str], instructed: list[str]
 ) -> None:
-    adapted = capabilities.add_instructions([{"role": role, "content": role} for role in messages], "Call!")
+    given = with_instructions([{"role": role, "content": role} for role in messages], "Call!")
+    adapted = capabilities.adapt(given)
     assert [f"{message['role']}: {message['content']}" for message in adapted] == instructed
 
 
@@ -133,6 +142,23 @@ def test_instructions_find_their_place(
 def test_late_instructions_join_the_texts_beside_them(messages: list[str], adapted: list[str]) -> None:
     given: list[TemplateMessage] = [{"role": role, "content": content} for role, content in map(str.split, messages)]
     found = TemplateCapabilities(late_system=False).adapt(given)
+    assert [f"{message['role']}: {message['content']}" for message in found] == adapted
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+@pytest.mark.parametrize(
+    ("others", "adapted"),
+    [
+        (["user Hi", "assistant 2"], ["user: Be brief.\n\nHi", "assistant: 2"]),
+        (["assistant Hi"], ["user: Be brief.", "assistant: Hi"]),
+        ([], ["user: Be brief."]),
+    ],
+)
+def test_instructions_are_the_users_where_the_template_shows_none(
+    role: str, others: list[str], adapted: list[str]
+) -> None:
+    turns: list[TemplateMessage] = [{"role": role, "content": content} for role, content in map(str.split, others)]
+    found = capabilities_of(templates.NO_SYSTEM).adapt([{"role": role, "content": "Be brief."}, *turns])
     assert [f"{message['role']}: {message['content']}" for message in found] == adapted
 
 
