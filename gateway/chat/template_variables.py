@@ -17,6 +17,9 @@ Verbosity: TypeAlias = Literal["low", "medium", "high"]
 _KIMI_EFFORTS = {"minimal": "low", "low": "low", "medium": "high", "high": "high", "xhigh": "max", "max": "max"}
 """Efforts of Kimi K3, whose template refuses others and has "max" without any."""
 
+_STRENGTHS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "xhigh"}
+"""Strengths of Muse Glimmer's reasoning."""
+
 PARSE_SPECIAL = (
     "Names of control tokens in the client's texts become these tokens. Default: as the server was started, by "
     "`--parse-special`."
@@ -58,11 +61,11 @@ def with_other_names(variables: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return variables with the switch and the effort of reasoning under their other names, too, unless these are set.
 
     Granite, Kimi K3 and DeepSeek's own templates read `thinking`, that of MiniMax M3 `thinking_mode`, and that of Kimi
-    K3 `thinking_effort`.
+    K3 `thinking_effort`. Muse Glimmer's reads `reasoning_strength`.
     """
     others: dict[str, object] = {}
     if isinstance(on := variables.get("enable_thinking"), bool):
         others |= {"thinking": on, "thinking_mode": "enabled" if on else "disabled"}
     if isinstance(effort := variables.get("reasoning_effort"), str) and effort in _KIMI_EFFORTS:
-        others["thinking_effort"] = _KIMI_EFFORTS[effort]
+        others |= {"thinking_effort": _KIMI_EFFORTS[effort], "reasoning_strength": _STRENGTHS[effort]}
     return {**others, **variables}

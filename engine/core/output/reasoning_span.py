@@ -21,7 +21,8 @@ class ReasoningSpan:
         """True once reasoning has ended."""
         self.tokens = 0
         """Number of tokens of reasoning, without those of the tags."""
-        self._openings = {reasoning.opening.encode(), (reasoning.between + reasoning.opening).encode()}
+        beginnings = (reasoning.opening, reasoning.between + reasoning.opening)
+        self._openings = {opening.lstrip().encode() for opening in beginnings}
         self._ends = [end.encode() for end in (reasoning.closing, reasoning.call) if end]
         self._longest = max(map(len, self._ends))
         self._text = b""

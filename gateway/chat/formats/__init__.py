@@ -34,6 +34,7 @@ from gateway.chat.formats.listed_calls import Apertus, Granite, Lfm2, ListedCall
 from gateway.chat.formats.llama import Llama
 from gateway.chat.formats.minimax_m3 import MiniMaxM3
 from gateway.chat.formats.mistral import Mistral
+from gateway.chat.formats.muse import BLOCK, Muse
 from gateway.chat.formats.parser import Tags
 from gateway.chat.formats.recipients import TO_ALL, Recipients
 from gateway.chat.formats.tag_calls import TagCalls
@@ -57,6 +58,7 @@ _NO_TOKENS: Mapping[str, int] = {}
 
 _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "harmony": lambda tokens, _tags: Harmony(tokens),
+    "muse": lambda tokens, _tags: Muse(tokens),
     "deepseek": partial(DeepSeek, typed=False),
     "deepseek-typed": partial(DeepSeek, typed=True),
     "mistral": partial(Mistral, listed=False),
@@ -105,6 +107,7 @@ def recognize(template: str) -> FormatKey:
     """Return the format of a model by the markers in its chat template's source, the most specific marker first."""
     names = (
         (harmony.CHANNEL, "harmony"),
+        (BLOCK.opening, "muse"),
         (deepseek.TAG, "deepseek-typed" if deepseek.BLOCK in template else "deepseek"),
         (mistral.TAG, "mistral" if mistral.ARGUMENTS in template else "mistral-listed"),
         (FUNCTION_GEMMA.call.opening, "function-gemma"),

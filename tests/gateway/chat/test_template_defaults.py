@@ -58,6 +58,12 @@ def test_the_effort_of_reasoning_has_the_name_and_the_values_of_kimi_k3(given: d
     assert prompt_of("{{ thinking_effort }}", TemplateDefaults(), template_kwargs=given) == text
 
 
+@pytest.mark.parametrize(("effort", "text"), [("minimal", "low"), ("medium", "medium"), ("max", "xhigh"), ("none", "")])
+def test_the_effort_of_reasoning_is_the_strength_of_muse_glimmer(effort: str, text: str) -> None:
+    given = {"reasoning_effort": effort}
+    assert prompt_of("{{ reasoning_strength }}", TemplateDefaults(), template_kwargs=given) == text
+
+
 @pytest.mark.parametrize("dated", [False, True])
 def test_a_template_that_changes_the_lists_of_the_operator_changes_no_later_prompt(dated: bool) -> None:
     source = "{% set _ = [names.append('b'), more.names.pop()] %}{{ names + more.names }}"

@@ -56,6 +56,15 @@ def test_a_further_message_of_the_family_may_be_reasoning() -> None:
     assert counted("<think>|a|</think>|<m>|d|<think>|b", between="<m>") == 1
 
 
+@pytest.mark.parametrize("pieces", [" to|=me:|a|b|.|c", "\n to=me:|a|b|.|c", "to=me:|a|b|.|c"])
+def test_a_tag_may_begin_with_a_blank(pieces: str) -> None:
+    """As that of Muse Glimmer, whose messages begin with a blank."""
+    span = ReasoningSpan(Reasoning(opening=" to=me:", closing=".", opened=False))
+    for piece in pieces.split("|"):
+        span.accept(piece.encode())
+    assert (span.tokens, span.closed) == (2, True)
+
+
 @pytest.mark.parametrize("speculative", [False, True])
 @pytest.mark.parametrize("stop", [(), ("cc",)])
 def test_the_last_event_has_the_count_of_its_choice(speculative: bool, stop: tuple[str, ...]) -> None:

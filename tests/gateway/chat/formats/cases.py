@@ -3,6 +3,7 @@
 from gateway.chat.deltas import CallArguments, CallBegan, ContentDelta, ReasoningDelta
 from tests.gateway.chat.formats.case import Case, wide, words
 from tests.gateway.chat.formats.harmony_cases import HARMONY_CASES
+from tests.gateway.chat.formats.muse_cases import MUSE_CASES
 from tests.gateway.chat.formats.newer_cases import NEWER_CASES, NEWER_TEMPLATES
 from tests.gateway.chat.formats.parsing import call, weather
 from tests.gateway.chat.formats.slip_cases import SLIP_CASES
@@ -20,6 +21,7 @@ TEMPLATES = {
     "deepseek": wide("{{ tools }}<|tool▁calls▁begin|><|tool▁sep|></think>"),
     "deepseek-typed": wide("{{ tools }}<|tool▁calls▁begin|>function<|tool▁sep|>```json</think>"),
     "harmony": "{{ tools }}<|channel|>analysis",
+    "muse": '{{ tools }}<atem:function_calls><atem:invoke name=""><|eom|>',
     "gemma-4": '{{ tools }}<|tool_call>call:<|"|><|channel>thought\n<channel|>',
     "function-gemma": "{{ tools }}<start_of_turn><start_function_call><escape>",
     "gemma-3": "<start_of_turn>",
@@ -36,6 +38,7 @@ _TYPED_CALL = '<|tool▁call▁begin|>function<|tool▁sep|>get_weather\n```json
 
 CASES = [
     *HARMONY_CASES,
+    *MUSE_CASES,
     *SLIP_CASES,
     words("hermes", "an answer", " It rains.\n\nBye.\n"),
     Case("hermes", "a call", _HERMES_CALL, weather()),

@@ -38,6 +38,7 @@ _SEPARATORS = {
     "dsml": "\n",
     "glm": "\n",
     "functionary-3.2": ">>>",
+    "muse": "<|eom|><|start|>assistant",
     "llama": "; ",
     "mistral-listed": ", ",
     "llama-pythonic": ", ",
@@ -65,6 +66,11 @@ _KIMI_K3 = (
     'argument<|sep|><|open|>argument key="days" type="number"<|sep|>5<|close|>argument<|sep|><|close|>call<|sep|>'
 )
 _KIMI = '<|tool_call_begin|>functions.get_weather:0<|tool_call_argument_begin|>{"city": "Oslo"}<|tool_call_end|>'
+_MUSE = (
+    ' to=get_weather<|message|><atem:function_calls>\n<atem:invoke name="get_weather">\n'
+    '<atem:parameter name="city">Oslo</atem:parameter>\n<atem:parameter name="days">5</atem:parameter>\n'
+    "</atem:invoke>\n</atem:function_calls>"
+)
 _GIGACHAT = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
 CALLS = {
     "gigachat": (f"<|function_call|>{_GIGACHAT}", '"Oslo"', "5"),
@@ -105,6 +111,7 @@ CALLS = {
     "functionary-3.2": ('get_weather\n{"city": "Oslo"}', '"Oslo"', "5"),
     "cohere": ('{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Oslo"}}', '"Oslo"', "5"),
     "kimi-k3": (_KIMI_K3, ">5<", ">five<"),
+    "muse": (_MUSE, ">5<", ">five<"),
     "kimi": (_KIMI, '"Oslo"', "5"),
     "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
 }
@@ -124,6 +131,7 @@ _MARKERS = [
         '<|"|>',
     ),
     *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
+    *("<|eom|>", "<|eot|>", "<atem:function_calls>", "</atem:function_calls>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
     *("<|open|>", "<|close|>", "<|sep|>", _M3, "<mm:think>", "</mm:think>"),
     *("<TOOLCALL>", "</TOOLCALL>", "<|tool_call|>", "<|tool_call_start|>", "<|tools_prefix|>"),
@@ -146,6 +154,7 @@ VOCABULARIES = {"tokens": Vocabulary(_MARKERS), "text": Vocabulary()}
 ENDS = [
     *('"', "}", "]", ")", "\n", ", ", "\n```", "</parameter>", "</function>", "</param>", "]]></param>", "</invoke>"),
     *("[/THINK]", "</seed:think>", "<channel|>", "</mm:think>", "<|close|>think<|sep|>"),
+    *("</atem:parameter>", "</atem:invoke>", "</atem:function_calls>"),
     *("</arg_value>", "</tool_call>", "</think>", "</seed:tool_call>", "</minimax:tool_call>", f"{_M3}</city>"),
     *(f"{_M3}</invoke>", f"{_M3}</tool_call>", "<|close|>argument<|sep|>", "<|close|>call<|sep|>"),
     *("<|close|>tools<|sep|>", "<escape>", '<|"|>', "<end_function_call>", "<tool_call|>", "<|END_ACTION|>"),

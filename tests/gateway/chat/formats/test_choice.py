@@ -44,6 +44,8 @@ def test_without_markers_of_calls_the_format_depends_on_the_mention_of_tools(tem
         ("plain", "<think>", False),
         ("harmony", "<|start|>assistant<|channel|>analysis<|message|>", True),
         ("harmony", "<|start|>assistant", False),
+        ("muse", "<|start|>assistant to=self<|message|>", True),
+        ("muse", "<|start|>assistant", False),
     ],
 )
 def test_a_prompt_may_end_inside_reasoning(family: str, prompt: str, opened: bool) -> None:

@@ -27,6 +27,7 @@ _SCRAPS = [
     *('<function name="get_weather">', '<param name="city">', "<![CDATA[", "]]>", "</param>"),
     *("<|open|>tools<|sep|>", '<|open|>call tool="now"', ' index="1"', "<|open|>", "<|close|>", "<|sep|>"),
     *("]<]minimax[>[<tool_call>", ']<]minimax[>[<invoke name="get_weather">', "]<]minimax[>[<", "/tags>", "item>"),
+    *(" to=self", " to=now", "<|eom|>", "<atem:function_calls>", '<atem:invoke name="now">', "</atem:invoke>"),
     *("<TOOLCALL>[", "]</TOOLCALL>", "<tool_calls>[", "<|tool_call|>[", "<|tool_call_start|>[", "<|tool_call_end|>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "functions.now:0", "<|tool_call_argument_begin|>"),
     *map(wide, ("<|DSML|function_calls>", '<|DSML|invoke name="get_weather">', '" string="false">', "</|DSML|invoke>")),
@@ -187,7 +188,7 @@ def test_noise_raises_no_exception_and_loses_no_text(family: str, data: st.DataO
     assert parse(chosen, text, thinking=thinking) == whole
     assert parse(chosen, _TOKEN.findall(text), thinking=thinking) == whole
     _check_calls(whole)
-    if family != "harmony" and all(isinstance(delta, ContentDelta) for delta in whole) and not thinking:
+    if family not in {"harmony", "muse"} and all(isinstance(delta, ContentDelta) for delta in whole) and not thinking:
         kept = "".join(delta.text for delta in whole if isinstance(delta, ContentDelta))
         assert kept == text or any(tag in text for tag in ("<think>", "[THINK]", "<|channel>thought"))
 
@@ -223,6 +224,7 @@ def test_without_tools_every_call_is_content(family: str) -> None:
     ("family", "text"),
     [
         ("functionary-3.2", "all\nYes."),
+        ("muse", " to=user<|message|>Yes.<|eot|>"),
         ("kimi-k3", "<|open|>response<|sep|>Yes.<|close|>response<|sep|><|close|>message<|sep|>"),
         ("cohere", "<|START_RESPONSE|>Yes.<|END_RESPONSE|>"),
     ],

@@ -107,6 +107,22 @@ def test_functionary_answers_and_calls_with_their_recipients(vocabulary: Vocabul
     assert chosen.answer_grammar(gbnf, thinking=False) is gbnf
 
 
+def test_muse_answers_before_it_calls(vocabulary: Vocabulary) -> None:
+    call, right, wrong = CALLS["muse"]
+    chosen = _format("muse", vocabulary)
+    thoughts, before = "Hm.<|eom|><|start|>assistant", " to=user<|message|>I look.<|eom|><|start|>assistant"
+    for parallel in (True, False):
+        grammar = grammar_of(chosen, STRICT, "auto", parallel=parallel, thinking=True)
+        assert vocabulary.allows(grammar, f"{thoughts}{before}{call}")
+        assert vocabulary.allows(grammar, f"{thoughts}{before}{call_text('muse', call, call)}") is parallel
+        assert not vocabulary.allows(grammar, f"{thoughts}{before}{call.replace(right, wrong)}")
+        assert not vocabulary.allows(grammar, f"{thoughts}{call.replace('get_weather', 'now', 1)}")
+    gbnf = Grammar(GrammarKind.GBNF, 'root ::= "a"')
+    assert chosen.answer_grammar(gbnf, thinking=False) is gbnf
+    answer = chosen.answer_grammar(Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'), thinking=False)
+    assert vocabulary.allows(answer, "42")
+
+
 @pytest.mark.parametrize(
     ("family", "text"),
     [

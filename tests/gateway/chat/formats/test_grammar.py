@@ -18,7 +18,11 @@ from tests.gateway.chat.formats.parsing import STRICT, TOOLS, choose, grammar_of
 from tests.grammar_matching import Vocabulary
 from tests.repeat import first
 
-_BEFORE_ANSWERS = {"harmony": "<|channel|>final<|message|>", "functionary-3.2": "all\n"}
+_BEFORE_ANSWERS = {
+    "harmony": "<|channel|>final<|message|>",
+    "muse": " to=user<|message|>",
+    "functionary-3.2": "all\n",
+}
 
 
 def _format(family: str, vocabulary: Vocabulary) -> Format:
@@ -176,6 +180,7 @@ def test_a_strict_call_without_its_block_is_constrained(family: str, vocabulary:
         ("kimi-k3", "<|open|>think<|sep|>Hm.<|close|>think<|sep|><|open|>response<|sep|>"),
         ("gemma-4", "<|channel>thought\nHm.<channel|>"),
         ("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"),
+        ("muse", " to=self<|message|>Hm.<|eom|><|start|>assistant"),
     ],
 )
 def test_reasoning_may_come_before_a_demanded_call_and_a_bound_answer(
@@ -184,7 +189,7 @@ def test_reasoning_may_come_before_a_demanded_call_and_a_bound_answer(
     chosen = _format(family, vocabulary)
     call = grammar_of(chosen, TOOLS, "required")
     assert vocabulary.allows(call, before + call_text(family, CALLS[family][0]))
-    final = "<|channel|>final<|message|>" if family == "harmony" else ""
+    final = _BEFORE_ANSWERS.get(family, "")
     for answer in (
         Grammar(GrammarKind.JSON_SCHEMA, '{"type": "integer"}'),
         Grammar(GrammarKind.REGEX, r"4[1-3]|a/b"),
@@ -198,7 +203,11 @@ def test_reasoning_may_come_before_a_demanded_call_and_a_bound_answer(
 
 @pytest.mark.parametrize(
     ("family", "ended", "final"),
-    [("deepseek", "Hm.</think>", "\n\n"), ("harmony", "Hm.<|end|><|start|>assistant", "<|channel|>final<|message|>")],
+    [
+        ("deepseek", "Hm.</think>", "\n\n"),
+        ("harmony", "Hm.<|end|><|start|>assistant", "<|channel|>final<|message|>"),
+        ("muse", "Hm.<|eom|><|start|>assistant", " to=user<|message|>"),
+    ],
 )
 def test_reasoning_that_the_prompt_began_must_end_first(
     family: str, ended: str, final: str, vocabulary: Vocabulary

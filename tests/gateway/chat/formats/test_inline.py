@@ -8,7 +8,7 @@ from tests.gateway.chat.formats.cases import CASES, TEMPLATES
 from tests.gateway.chat.formats.parsing import SIGNATURES, choose, joined, parse, weather
 
 ANALYSIS = "<|channel|>analysis<|message|>"
-MARKED = {"granite", "cohere", "functionary-3.2", "harmony", "kimi-k3", "minimax-m3"}
+MARKED = {"granite", "cohere", "functionary-3.2", "harmony", "kimi-k3", "minimax-m3", "muse"}
 """Families with marks around content, which are dropped as always."""
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 
@@ -58,6 +58,12 @@ def test_without_calls_the_content_is_the_text_of_the_model(case: Case) -> None:
             [ContentDelta(f"{ANALYSIS}Hm.<|end|>{ANALYSIS}So.<|end|>Yes.")],
         ),
         ("harmony", "Hm.", True, [ContentDelta(f"{ANALYSIS}Hm.")]),
+        (
+            "muse",
+            " to=self<|message|>Hm.<|eom|><|start|>assistant to=user<|message|>Yes.",
+            False,
+            [ContentDelta(" to=self<|message|>Hm.<|eom|>Yes.")],
+        ),
     ],
 )
 def test_the_tags_are_content_also_where_the_prompt_has_the_first_or_the_text_lacks_the_last(
