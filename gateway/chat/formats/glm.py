@@ -1,51 +1,122 @@
-"""Zhipu's GLM 4.5 and later.
+"""Zhipu's GLM 4.5 and later, and Tencent's Hunyuan 3 and 4.
 
 A call is `<tool_call>`, the name, for each argument `<arg_key>`, its name, `</arg_key>`, `<arg_value>`, its text,
-`</arg_value>`, then `</tool_call>`. Newlines separate these parts before GLM 4.7, which has no newlines.
+`</arg_value>`, then `</tool_call>`. Newlines separate these parts before GLM 4.7, which has no newlines. Hunyuan has a
+block of all calls, `<tool_sep>` behind the name, and a suffix in all tags but those of its previews.
 """
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from typing_extensions import override
 
 from gateway.chat.formats.format import WHITESPACE, TaggedFormat
-from gateway.chat.formats.lark import Rules
+from gateway.chat.formats.lark import Rules, either
 from gateway.chat.formats.output import Output
 from gateway.chat.formats.parameters import ArgumentsWriter, read_argument
-from gateway.chat.formats.parser import Reader
+from gateway.chat.formats.parser import Reader, Tags, read_marked
 from gateway.chat.formats.signature import Signature
 from gateway.chat.formats.source import Malformed, Reading, Source, Truncated
 from gateway.chat.formats.text_arguments import ValueTags, text_arguments
 from gateway.chat.tools import Tool
 
-_OPENING, _CLOSING = "<tool_call>", "</tool_call>"
-KEY, _KEY_END = "<arg_key>", "</arg_key>"
-_VALUE, _VALUE_END = "<arg_value>", "</arg_value>"
-_TAGS = (ValueTags(_VALUE, _VALUE_END),)
+KEY = "<arg_key>"
+NAME_END, SUFFIX = "<tool_sep>", ":opensource"
 _NEWLINE = "\n"
 _NAME = re.compile(r"[^<\s]*")
 _ARGUMENTS = re.compile(r"(?!\s)[^<]*(?<!\s)")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marks:
+    """Tags of a family."""
+
+    call: Tags
+    """Tags around a call."""
+    key: Tags
+    """Tags around the name of an argument."""
+    value: ValueTags
+    """Tags around its value."""
+    block: Tags | None = None
+    """Tags around all calls, if there are any."""
+    name_end: str = ""
+    """Tag behind the name of the function, if there is one."""
+
+
+def _tags(name: str, suffix: str) -> Tags:
+    return Tags(f"<{name}{suffix}>", f"</{name}{suffix}>")
+
+
+def _marks(suffix: str = "", block: Tags | None = None, name_end: str = "") -> Marks:
+    value = _tags("arg_value", suffix)
+    return Marks(
+        call=_tags("tool_call", suffix),
+        key=_tags("arg_key", suffix),
+        value=ValueTags(value.opening, value.closing),
+        block=block,
+        name_end=name_end,
+    )
+
+
+_GLM = _marks()
+
+
 class Glm(TaggedFormat):
     """Format of GLM."""
 
-    opening = _OPENING
     calls_end_reasoning = True
+
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, marks: Marks = _GLM) -> None:
+        super().__init__(special_tokens, reasoning_tags)
+        self._marks = marks
+        self.opening = (marks.block or marks.call).opening
 
     @override
     def readers(self, tools: Mapping[str, Signature]) -> Mapping[str, Reader]:
-        return {_OPENING: partial(_read_call, tools=tools)}
+        opening = self._marks.call.opening
+        one = partial(_read_call, marks=self._marks, tools=tools)
+        return {self.opening: partial(read_marked, marker=opening, one=one), opening: one}  # one key without a block
 
     @override
     def calls(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
-        written = [_call(rules, tool) for tool in tools]
-        return rules.several(written, f"{WHITESPACE} {rules.text(_OPENING)}", parallel=parallel)
+        opening = rules.text(self._marks.call.opening)
+        calls = rules.several([self._call(rules, tool) for tool in tools], f"{WHITESPACE} {opening}", parallel=parallel)
+        if self._marks.block is None:
+            return calls
+        return f"{rules.text(_NEWLINE)} {opening} {calls} {rules.text(_NEWLINE, self._marks.block.closing)}"
+
+    @override
+    def called(self, rules: Rules, tools: Sequence[Tool], *, parallel: bool) -> str:
+        """As `TaggedFormat`, also for a call without the first tag of its block."""
+        enclosed, block = super().called(rules, tools, parallel=parallel), self._marks.block
+        if block is None:
+            return enclosed
+        call, end = either([self._call(rules, tool) for tool in tools]), rules.text(_NEWLINE, block.closing)
+        return f"({enclosed} | {rules.until(self._marks.call.opening)} {call} ({end})?)"
+
+    def _call(self, rules: Rules, tool: Tool) -> str:
+        key, end = self._marks.key, self._marks.name_end
+
+        def head(name: str) -> tuple[str, ...]:
+            return _NEWLINE, key.opening, name, key.closing, _NEWLINE
+
+        written = text_arguments(rules, tool, _ARGUMENTS, head, (self._marks.value,))
+        name = f"{rules.text(tool.name)} {f'({rules.text(end)})?' if end else ''}"
+        return f"{name} {written} {rules.text(_NEWLINE, self._marks.call.closing)}"
 
 
-def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> Reading[None]:
+class Hunyuan(Glm):
+    """Format of Hunyuan 3 and 4."""
+
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, suffix: str = "") -> None:
+        """Create the format. `suffix` ends the names in its tags."""
+        marks = _marks(suffix, _tags("tool_calls", suffix), f"{NAME_END[:-1]}{suffix}>")
+        super().__init__(special_tokens, _tags("think", suffix) if suffix else reasoning_tags, marks)
+
+
+def _read_call(source: Source, out: Output, *, marks: Marks, tools: Mapping[str, Signature]) -> Reading[None]:
     yield from source.skip_whitespace()
     name = yield from source.word(_NAME)
     yield from source.skip_whitespace()
@@ -53,27 +124,30 @@ def _read_call(source: Source, out: Output, tools: Mapping[str, Signature]) -> R
         raise Malformed
     if source.finished():
         raise Truncated
+    if marks.name_end and (yield from source.follows(marks.name_end)):
+        yield from source.skip_whitespace()
     writer = ArgumentsWriter(source, out, tools[name])
-    while (end := (yield from source.expect(KEY, _CLOSING, _OPENING))) == KEY:
-        yield from _read_argument(source, out, tools[name], writer)
+    ends = (marks.call.closing, marks.call.opening, *((marks.block.closing,) if marks.block else ()))
+    while (end := (yield from source.expect(marks.key.opening, *ends))) == marks.key.opening:
+        yield from _read_argument(source, out, marks, tools[name], writer)
         yield from source.skip_whitespace()
     writer.end()
-    if end == _OPENING:  # the model forgot to close this call
+    if end == marks.call.opening:  # the model forgot to close this call
         source.put_back(len(end))
+    elif marks.block and end == marks.call.closing:
+        yield from source.skip_whitespace()
+        yield from source.closing(marks.block.closing)
 
 
-def _read_argument(source: Source, out: Output, tool: Signature, writer: ArgumentsWriter) -> Reading[None]:
-    source.hold(len(KEY))
+def _read_argument(
+    source: Source, out: Output, marks: Marks, tool: Signature, writer: ArgumentsWriter
+) -> Reading[None]:
+    source.hold(len(marks.key.opening))
     parts: list[str] = []
-    if (yield from source.until((_KEY_END,), parts.append)) is None:
+    if (yield from source.until((marks.key.closing,), parts.append)) is None:
         raise Truncated
     yield from source.skip_whitespace()
-    yield from source.expect(_VALUE)
+    yield from source.expect(marks.value.opening)
     source.commit()
     name = "".join(parts).strip()
-    yield from read_argument(source, out, writer, name, tool.types_of(name), (_VALUE_END,))
-
-
-def _call(rules: Rules, tool: Tool) -> str:
-    written = text_arguments(rules, tool, _ARGUMENTS, lambda name: (_NEWLINE, KEY, name, _KEY_END, _NEWLINE), _TAGS)
-    return f"{rules.text(tool.name)} {written} {rules.text(_NEWLINE, _CLOSING)}"
+    yield from read_argument(source, out, writer, name, tool.types_of(name), (marks.value.closing,))

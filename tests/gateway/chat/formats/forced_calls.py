@@ -18,6 +18,8 @@ _FRAMES = {
     "cohere": "<|START_ACTION|>[\n    {}\n]<|END_ACTION|>",
     "lfm2": "<|tool_call_start|>[{}]<|tool_call_end|>",
     "kimi": "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>",
+    "hunyuan": "<tool_calls>\n{}\n</tool_calls>",
+    "hunyuan-open": "<tool_calls:opensource>\n{}\n</tool_calls:opensource>",
     "kimi-k3": "<|open|>tools<|sep|>{}<|close|>tools<|sep|>",
     "minimax-m3": f"{_M3}<tool_call>\n{{}}\n{_M3}</tool_call>",
     "minimax": "<minimax:tool_call>\n{}\n</minimax:tool_call>",
@@ -37,6 +39,8 @@ _SEPARATORS = {
     "dsml-functions": "\n",
     "dsml": "\n",
     "glm": "\n",
+    "hunyuan": "\n",
+    "hunyuan-open": "\n",
     "functionary-3.2": ">>>",
     "muse": "<|eom|><|start|>assistant",
     "llama": "; ",
@@ -70,6 +74,10 @@ _MUSE = (
     ' to=get_weather<|message|><atem:function_calls>\n<atem:invoke name="get_weather">\n'
     '<atem:parameter name="city">Oslo</atem:parameter>\n<atem:parameter name="days">5</atem:parameter>\n'
     "</atem:invoke>\n</atem:function_calls>"
+)
+_HUNYUAN = (
+    "<tool_call>get_weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>"
+    "\n<arg_key>days</arg_key>\n<arg_value>5</arg_value>\n</tool_call>"
 )
 _GIGACHAT = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
 CALLS = {
@@ -111,6 +119,8 @@ CALLS = {
     "functionary-3.2": ('get_weather\n{"city": "Oslo"}', '"Oslo"', "5"),
     "cohere": ('{"tool_call_id": "0", "tool_name": "get_weather", "parameters": {"city": "Oslo"}}', '"Oslo"', "5"),
     "kimi-k3": (_KIMI_K3, ">5<", ">five<"),
+    "hunyuan": (_HUNYUAN, ">5<", ">five<"),
+    "hunyuan-open": (_HUNYUAN.replace(">", ":opensource>"), ">5<", ">five<"),
     "muse": (_MUSE, ">5<", ">five<"),
     "kimi": (_KIMI, '"Oslo"', "5"),
     "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
@@ -131,6 +141,8 @@ _MARKERS = [
         '<|"|>',
     ),
     *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
+    *("<tool_calls:opensource>", "<tool_call:opensource>", "</tool_call:opensource>", "<tool_sep:opensource>"),
+    *("<tool_sep>", "<arg_key:opensource>", "</arg_value:opensource>", "</think:opensource>"),
     *("<|eom|>", "<|eot|>", "<atem:function_calls>", "</atem:function_calls>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
     *("<|open|>", "<|close|>", "<|sep|>", _M3, "<mm:think>", "</mm:think>"),
@@ -154,6 +166,7 @@ VOCABULARIES = {"tokens": Vocabulary(_MARKERS), "text": Vocabulary()}
 ENDS = [
     *('"', "}", "]", ")", "\n", ", ", "\n```", "</parameter>", "</function>", "</param>", "]]></param>", "</invoke>"),
     *("[/THINK]", "</seed:think>", "<channel|>", "</mm:think>", "<|close|>think<|sep|>"),
+    *("</arg_value:opensource>", "</tool_call:opensource>", "</tool_calls:opensource>", "</think:opensource>"),
     *("</atem:parameter>", "</atem:invoke>", "</atem:function_calls>"),
     *("</arg_value>", "</tool_call>", "</think>", "</seed:tool_call>", "</minimax:tool_call>", f"{_M3}</city>"),
     *(f"{_M3}</invoke>", f"{_M3}</tool_call>", "<|close|>argument<|sep|>", "<|close|>call<|sep|>"),

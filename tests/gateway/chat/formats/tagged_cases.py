@@ -1,4 +1,6 @@
-"""Texts in the markup of MiniCPM5, Kimi K3 and MiniMax M3, and their deltas."""
+"""Texts in the markup of MiniCPM5, Kimi K3, MiniMax M3 and Hunyuan, and their deltas."""
+
+import re
 
 from gateway.chat.deltas import ContentDelta, ReasoningDelta
 from tests.gateway.chat.formats.case import Case, words
@@ -6,8 +8,10 @@ from tests.gateway.chat.formats.parsing import call, weather
 
 TAGGED_TEMPLATES = {
     "minimax-m3": "{{ tools }}]<]minimax[>[<tool_call><invoke name=><mm:think></mm:think>",
-    "minicpm": '{{ tools }}<function name="f"><param name="x">value</param></function><think></think>',
+    "minicpm": '{{ tools }}<function name="f"><param name="x">value</param></function><tool_sep><think></think>',
     "kimi-k3": "{{ tools }}{{ '<|open|>' + tag + '<|sep|>' }}",
+    "hunyuan": "{{ tools }}<tool_calls><tool_call>name<tool_sep><arg_key></arg_key><arg_value></arg_value></think>",
+    "hunyuan-open": "{{ tools }}{% set suffix = ':opensource' %}{{ '<tool_call{}>'.format(suffix) }}",
 }
 
 _MINICPM_CALL = '<function name="get_weather"><param name="city">Oslo</param></function>'
@@ -28,6 +32,19 @@ def _m3(*lines: str) -> str:
 
 def _m3_tags(text: str) -> str:
     return text.replace("<", "]<]minimax[>[<")
+
+
+_HUNYUAN_CALL = "<tool_call>get_weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n</tool_call>"
+_HUNYUAN_NOW = "<tool_call>now<tool_sep>\n</tool_call>"
+
+
+def _hunyuan(*calls: str) -> str:
+    return "\n".join(("<tool_calls>", *calls, "</tool_calls>"))
+
+
+def _open(text: str) -> str:
+    """Return a text with the tags of Hunyuan's final models."""
+    return re.sub(r"(</?\w+)>", r"\1:opensource>", text)
 
 
 def _response(text: str) -> str:
@@ -202,5 +219,49 @@ TAGGED_CASES = [
         "broken",
         _kimi_k3(_K3_CALL).replace("<|close|>call", "oops<|close|>call"),
         [*call(0, "get_weather", '{"city": "Oslo"'), ContentDelta("oops<|close|>call<|sep|><|close|>tools<|sep|>")],
+    ),
+    *(
+        case
+        for family, tagged in (("hunyuan", str), ("hunyuan-open", _open))
+        for case in (
+            Case(
+                family,
+                "thoughts, words and calls",
+                tagged(f"<think>Hm.</think>I look.{_hunyuan(_HUNYUAN_CALL, _HUNYUAN_NOW)}"),
+                [ReasoningDelta("Hm."), ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
+            ),
+            Case(
+                family,
+                "no thoughts, and no mark behind the name",
+                tagged(f"<think></think>{_hunyuan(_HUNYUAN_CALL.replace('<tool_sep>', ''))}"),
+                weather(),
+            ),
+            Case(
+                family,
+                "no blanks",
+                tagged("<tool_calls><tool_call>now<tool_sep></tool_call></tool_calls>Bye."),
+                [*call(0, "now", "{}"), ContentDelta("Bye.")],
+            ),
+            Case(
+                family,
+                "a call without its block and its end, in thoughts",
+                tagged(f"Hm.{_HUNYUAN_CALL.removesuffix('</tool_call>')}{_HUNYUAN_NOW}</tool_calls>"),
+                [ReasoningDelta("Hm."), *weather(), *call(1, "now", "{}")],
+                True,
+            ),
+            Case(
+                family,
+                "a block without the end of a call",
+                tagged(f"{_hunyuan(_HUNYUAN_CALL.removesuffix('</tool_call>'))}Bye."),
+                [*weather(), ContentDelta("Bye.")],
+            ),
+            words(family, "another tool", tagged(_hunyuan(_HUNYUAN_NOW.replace("now", "rm")))),
+            Case(
+                family,
+                "cut short",
+                tagged(_hunyuan(_HUNYUAN_CALL)).partition("lo<")[0],
+                call(0, "get_weather", '{"city": "Os'),
+            ),
+        )
     ),
 ]

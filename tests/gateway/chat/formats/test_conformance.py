@@ -27,6 +27,8 @@ _SCRAPS = [
     *('<function name="get_weather">', '<param name="city">', "<![CDATA[", "]]>", "</param>"),
     *("<|open|>tools<|sep|>", '<|open|>call tool="now"', ' index="1"', "<|open|>", "<|close|>", "<|sep|>"),
     *("]<]minimax[>[<tool_call>", ']<]minimax[>[<invoke name="get_weather">', "]<]minimax[>[<", "/tags>", "item>"),
+    *("<tool_calls:opensource>", "<tool_call:opensource>", "<tool_sep:opensource>", "</tool_call:opensource>"),
+    *("<arg_key:opensource>", "</arg_key:opensource>", "<arg_value:opensource>", "</arg_value:opensource>"),
     *(" to=self", " to=now", "<|eom|>", "<atem:function_calls>", '<atem:invoke name="now">', "</atem:invoke>"),
     *("<TOOLCALL>[", "]</TOOLCALL>", "<tool_calls>[", "<|tool_call|>[", "<|tool_call_start|>[", "<|tool_call_end|>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "functions.now:0", "<|tool_call_argument_begin|>"),
@@ -75,7 +77,7 @@ _SCRAPS = [
 ]
 
 
-_SAME_BUT_FOR_MARKERS = {"apriel", "granite", "dsml", "seed"}
+_SAME_BUT_FOR_MARKERS = {"apriel", "granite", "dsml", "seed", "hunyuan"}
 """Families that share the reader of another."""
 
 

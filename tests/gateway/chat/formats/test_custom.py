@@ -26,6 +26,7 @@ DAYS = [
     "]<]minimax[>[<days>5]<]minimax[>[</days>",
     '<|open|>argument key="days" type="number"<|sep|>5<|close|>argument<|sep|>',
     "<parameter=days>5</parameter>\n",
+    "\n<arg_key:opensource>days</arg_key:opensource>\n<arg_value:opensource>5</arg_value:opensource>",
     '<atem:parameter name="days">5</atem:parameter>\n',
 ]
 """The second argument of the calls, in each notation: a custom tool has one."""
