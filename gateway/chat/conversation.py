@@ -16,7 +16,7 @@ from gateway.chat.reasoning import opened_reasoning, reasoning_to_continue
 from gateway.chat.template import ChatTemplate, to_json
 from gateway.chat.template_capabilities import TemplateMessage, detect_capabilities, with_instructions
 from gateway.chat.template_key import TemplateKey
-from gateway.chat.template_variables import with_other_names
+from gateway.chat.template_variables import with_fitting_effort, with_other_names
 from gateway.chat.tools import Tool, ToolChoice
 
 _CUT = "\ue000 the text goes on here \ue000"
@@ -223,10 +223,11 @@ class _TemplateFormat:
         if (instructions := self._format.instructions(conversation.tools)) is not None:
             shown = with_instructions(shown, instructions)
         described = self._capabilities.describe(conversation.tools)
+        variables = {**self._defaults.current_variables(), **conversation.template_kwargs}
         return self._template.render(
             {
                 "functions": to_json(described, indent=2) if described else "",  # Firefunction's name for them
-                **with_other_names({**self._defaults.current_variables(), **conversation.template_kwargs}),
+                **with_other_names(with_fitting_effort(variables, self._capabilities.efforts)),
                 "messages": self._capabilities.adapt(shown),
                 "tools": described,
                 "add_generation_prompt": opened,

@@ -12,6 +12,7 @@ import orjson
 
 from engine import RequestError
 from gateway.chat.call_shapes import with_counted_ids, with_tool_responses
+from gateway.chat.template_variables import EFFORTS, NO_THINK
 from gateway.chat.tools import Tool
 
 TemplateMessage: TypeAlias = dict[str, Any]
@@ -92,6 +93,8 @@ class TemplateCapabilities:
     """Requires a list of tools also where there are none: it loops over them without asking."""
     complete_tools: bool = False
     """Requires what a tool may lack: a description, and properties of its parameters."""
+    efforts: tuple[str, ...] = ()
+    """Values of `reasoning_effort` that it takes, if it refuses others."""
 
     def adapt(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
         """Return the messages in the shape that the template requires. Does not modify the arguments."""
@@ -169,7 +172,8 @@ def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
     found = replace(found, tool_responses=found.tool_responses and _shows(render, found, _ANSWERED))
     parted = replace(found, thinking_parts=True)
     parts = _THINKING in source and not _shows(render, found, _REASONED) and _shows(render, parted, _REASONED)
-    return _with_tools(render, parted if parts else found)
+    shaped = _with_tools(render, parted if parts else found)
+    return replace(shaped, efforts=_efforts(render, shaped))
 
 
 def _instructed_twice() -> Iterator[list[TemplateMessage]]:
@@ -214,6 +218,21 @@ def _with_tools(render: Render, found: TemplateCapabilities) -> TemplateCapabili
         tool_list=not takes(None) and takes([]),
         complete_tools=not takes([_described(_BARE)]) and takes([_described(_completed(_BARE))]),
     )
+
+
+def _efforts(render: Render, found: TemplateCapabilities) -> tuple[str, ...]:
+    """Return the efforts that the template takes; empty if it takes all."""
+    variables = {"messages": found.adapt([_GREETING]), "tools": found.describe(()), "add_generation_prompt": True}
+
+    def takes(effort: str) -> bool:
+        try:
+            render({**variables, "reasoning_effort": effort, "enable_thinking": effort != "none"})
+        except RequestError:
+            return False
+        return True
+
+    taken = tuple(filter(takes, (*EFFORTS, NO_THINK)))
+    return () if set(EFFORTS) <= set(taken) else taken
 
 
 def _described(tool: Tool) -> dict[str, Any]:

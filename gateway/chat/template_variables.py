@@ -1,7 +1,7 @@
 """Variables that clients pass to a chat template beside the conversation."""
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeAlias, get_args
 
 from pydantic import AfterValidator, Field
 
@@ -10,6 +10,11 @@ RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "bos_token",
 
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 """Amount of reasoning that the client asks for."""
+
+EFFORTS: tuple[str, ...] = get_args(Effort)
+"""All amounts, in their order."""
+NO_THINK = "no_think"
+"""Name of "none" in Hunyuan's template."""
 
 Verbosity: TypeAlias = Literal["low", "medium", "high"]
 """Length of the answer that the client asks for."""
@@ -55,6 +60,25 @@ def template_variables(
         "enable_thinking": False if effort == "none" else None,
     }
     return {**{name: value for name, value in variables.items() if value is not None}, **kwargs}
+
+
+def with_fitting_effort(variables: Mapping[str, Any], taken: Sequence[str]) -> Mapping[str, Any]:
+    """Return variables with the nearest effort that a template takes, the higher of two.
+
+    Args:
+        variables: the variables.
+        taken: the efforts that it takes, in their order; empty if it takes all.
+    """
+    effort = variables.get("reasoning_effort")
+    if not taken or effort in taken or effort not in EFFORTS:
+        return variables
+    others = {name: value for name, value in variables.items() if name != "reasoning_effort"}
+    if effort == "none":
+        return {**others, "reasoning_effort": NO_THINK} if NO_THINK in taken else others
+    wanted = EFFORTS.index(effort)
+    ranks = [EFFORTS.index(one) for one in taken if one not in {"none", NO_THINK}]
+    nearest = min(ranks, key=lambda rank: (abs(rank - wanted), -rank), default=None)
+    return others if nearest is None else {**others, "reasoning_effort": EFFORTS[nearest]}
 
 
 def with_other_names(variables: Mapping[str, Any]) -> Mapping[str, Any]:

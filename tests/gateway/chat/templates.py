@@ -107,3 +107,12 @@ NO_SYSTEM = """
 {%- endfor %}
 """
 """Gemma 2's: knows neither instructions nor tools."""
+
+EFFORTS = """
+{%- set taken = efforts_taken %}
+{%- if reasoning_effort is defined and enable_thinking is not false and reasoning_effort not in taken %}
+  {{- raise_exception('Unknown effort ' + reasoning_effort) }}
+{%- endif %}
+{%- for m in messages %}{{ m.content }}{% endfor %} {{ reasoning_effort }}
+"""
+"""Takes only some efforts, which stand in place of `efforts_taken`: Qwen 3.8's and Hunyuan 3's."""

@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
-from engine import text_of
+from engine import RequestError, text_of
 from gateway.chat.conversation import Conversation
 from gateway.chat.rendering import encode_conversation, render
 from gateway.chat.template_key import TemplateDefaults, template_key
+from gateway.chat.template_variables import Effort, template_variables
 from gateway.chat.tools import Tool
+from tests.gateway.chat import templates
 from tests.gateway.fake_engine import MODEL
 
 MESSAGES: Any = ({"role": "user", "content": "Hi"},)
@@ -62,6 +64,34 @@ def test_the_effort_of_reasoning_has_the_name_and_the_values_of_kimi_k3(given: d
 def test_the_effort_of_reasoning_is_the_strength_of_muse_glimmer(effort: str, text: str) -> None:
     given = {"reasoning_effort": effort}
     assert prompt_of("{{ reasoning_strength }}", TemplateDefaults(), template_kwargs=given) == text
+
+
+@pytest.mark.parametrize(
+    ("taken", "efforts"),
+    [
+        (["none", "high"], {"none": "none", "minimal": "high", "medium": "high", "high": "high", "max": "high"}),
+        (["low", "medium", "xhigh"], {"none": "none", "low": "low", "high": "xhigh", "max": "xhigh", "minimal": "low"}),
+        (["no_think", "low", "high"], {"none": "none", "low": "low", "medium": "high", "xhigh": "high"}),
+        (["none"], {"none": "none", "low": ""}),
+    ],
+)
+def test_an_effort_that_the_template_refuses_is_the_nearest_that_it_takes(
+    taken: list[str], efforts: dict[Effort, str]
+) -> None:
+    source = templates.EFFORTS.replace("efforts_taken", str(taken))
+    for effort, shown in efforts.items():
+        given = template_variables(effort, None, {})
+        assert prompt_of(source, TemplateDefaults(), template_kwargs=given).strip() == f"Hi {shown}".strip()
+
+
+def test_the_name_of_no_effort_is_that_of_the_template() -> None:
+    source = templates.EFFORTS.replace("efforts_taken", "['no_think', 'high']").replace("enable_thinking", "missing")
+    for effort, shown in (("none", "no_think"), ("low", "high"), ("no_think", "no_think")):
+        assert prompt_of(source, TemplateDefaults(), template_kwargs={"reasoning_effort": effort}) == f"Hi {shown}"
+    without = templates.EFFORTS.replace("efforts_taken", "['high']").replace("enable_thinking", "missing")
+    assert prompt_of(without, TemplateDefaults(), template_kwargs={"reasoning_effort": "none"}) == "Hi "
+    with pytest.raises(RequestError, match="Unknown effort some"):
+        prompt_of(without, TemplateDefaults(), template_kwargs={"reasoning_effort": "some"})
 
 
 @pytest.mark.parametrize("dated", [False, True])
