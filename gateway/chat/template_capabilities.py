@@ -115,8 +115,10 @@ class TemplateCapabilities:
             adapted["role"] = "system"
         if "tool_calls" in message:
             adapted["tool_calls"] = [self._call(call) for call in message["tool_calls"]]
-        if "reasoning_content" in message and not message["content"]:
-            adapted["thinking"] = message["reasoning_content"]  # the name in gpt-oss's template
+        if "reasoning_content" in message:
+            adapted["reasoning"] = message["reasoning_content"]  # the name in Solar Open's template
+            if not message["content"]:
+                adapted["thinking"] = message["reasoning_content"]  # that in gpt-oss's
         if self.short_ids and "tool_call_id" in message:
             adapted["tool_call_id"] = _short_id(message["tool_call_id"])
         return adapted

@@ -37,6 +37,7 @@ from gateway.chat.formats.mistral import Mistral
 from gateway.chat.formats.muse import BLOCK, Muse
 from gateway.chat.formats.parser import Tags
 from gateway.chat.formats.recipients import TO_ALL, Recipients
+from gateway.chat.formats.solar import CALL, Solar
 from gateway.chat.formats.tag_calls import TagCalls
 
 __all__ = ["Format", "FormatKey", "create", "recognize"]
@@ -58,6 +59,7 @@ _NO_TOKENS: Mapping[str, int] = {}
 
 _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "harmony": lambda tokens, _tags: Harmony(tokens),
+    "solar": lambda tokens, _tags: Solar(tokens),
     "muse": lambda tokens, _tags: Muse(tokens),
     "deepseek": partial(DeepSeek, typed=False),
     "deepseek-typed": partial(DeepSeek, typed=True),
@@ -110,6 +112,7 @@ def recognize(template: str) -> FormatKey:
     names = (
         (harmony.CHANNEL, "harmony"),
         (BLOCK.opening, "muse"),
+        (CALL, "solar"),
         (deepseek.TAG, "deepseek-typed" if deepseek.BLOCK in template else "deepseek"),
         (mistral.TAG, "mistral" if mistral.ARGUMENTS in template else "mistral-listed"),
         (FUNCTION_GEMMA.call.opening, "function-gemma"),

@@ -101,7 +101,9 @@ def test_every_capability_is_used() -> None:
 def test_reasoning_alone_has_a_second_name() -> None:
     thought: TemplateMessage = {**CALLED, "reasoning_content": "Hm."}
     assert TemplateCapabilities().adapt([thought])[0]["thinking"] == "Hm."
-    assert "thinking" not in TemplateCapabilities().adapt([{**thought, "content": "Well."}])[0]
+    (said,) = TemplateCapabilities().adapt([{**thought, "content": "Well."}])
+    assert "thinking" not in said
+    assert said["reasoning"] == "Hm."
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from tests.gateway.chat.formats.muse_cases import MUSE_CASES
 from tests.gateway.chat.formats.newer_cases import NEWER_CASES, NEWER_TEMPLATES
 from tests.gateway.chat.formats.parsing import call, weather
 from tests.gateway.chat.formats.slip_cases import SLIP_CASES
+from tests.gateway.chat.formats.solar_cases import SOLAR_CASES
 from tests.gateway.chat.formats.tagged_cases import TAGGED_CASES, TAGGED_TEMPLATES
 
 TEMPLATES = {
@@ -21,6 +22,7 @@ TEMPLATES = {
     "deepseek": wide("{{ tools }}<|tool▁calls▁begin|><|tool▁sep|></think>"),
     "deepseek-typed": wide("{{ tools }}<|tool▁calls▁begin|>function<|tool▁sep|>```json</think>"),
     "harmony": "{{ tools }}<|channel|>analysis",
+    "solar": "{{ tools }}<|tool_calls|><|tool_call:begin|><|think|><|end|>",
     "muse": '{{ tools }}<atem:function_calls><atem:invoke name=""><|eom|>',
     "gemma-4": '{{ tools }}<|tool_call>call:<|"|><|channel>thought\n<channel|>',
     "function-gemma": "{{ tools }}<start_of_turn><start_function_call><escape>",
@@ -39,6 +41,7 @@ _TYPED_CALL = '<|tool▁call▁begin|>function<|tool▁sep|>get_weather\n```json
 CASES = [
     *HARMONY_CASES,
     *MUSE_CASES,
+    *SOLAR_CASES,
     *SLIP_CASES,
     words("hermes", "an answer", " It rains.\n\nBye.\n"),
     Case("hermes", "a call", _HERMES_CALL, weather()),

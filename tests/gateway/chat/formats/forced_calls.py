@@ -18,6 +18,7 @@ _FRAMES = {
     "cohere": "<|START_ACTION|>[\n    {}\n]<|END_ACTION|>",
     "lfm2": "<|tool_call_start|>[{}]<|tool_call_end|>",
     "kimi": "<|tool_calls_section_begin|>{}<|tool_calls_section_end|>",
+    "solar": "<|tool_calls|>{}",
     "hunyuan": "<tool_calls>\n{}\n</tool_calls>",
     "hunyuan-open": "<tool_calls:opensource>\n{}\n</tool_calls:opensource>",
     "kimi-k3": "<|open|>tools<|sep|>{}<|close|>tools<|sep|>",
@@ -79,6 +80,7 @@ _HUNYUAN = (
     "<tool_call>get_weather<tool_sep>\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>"
     "\n<arg_key>days</arg_key>\n<arg_value>5</arg_value>\n</tool_call>"
 )
+_SOLAR = '<|tool_call:begin|>a1b2c3d4e5<|tool_call:name|>get_weather<|tool_call:args|>{"city": "Oslo"}<|tool_call:end|>'
 _GIGACHAT = '{"name": "get_weather", "arguments": {"city": "Oslo"}}'
 CALLS = {
     "gigachat": (f"<|function_call|>{_GIGACHAT}", '"Oslo"', "5"),
@@ -121,6 +123,7 @@ CALLS = {
     "kimi-k3": (_KIMI_K3, ">5<", ">five<"),
     "hunyuan": (_HUNYUAN, ">5<", ">five<"),
     "hunyuan-open": (_HUNYUAN.replace(">", ":opensource>"), ">5<", ">five<"),
+    "solar": (_SOLAR, '"Oslo"', "5"),
     "muse": (_MUSE, ">5<", ">five<"),
     "kimi": (_KIMI, '"Oslo"', "5"),
     "gemma-3": ('\nget_weather(city="Oslo", days=5)', "5", '"five"'),
@@ -143,6 +146,7 @@ _MARKERS = [
     *("<|channel|>", "<|message|>", "<|start|>", "<|end|>", "<|constrain|>", "<start_function_call>", "<escape>"),
     *("<tool_calls:opensource>", "<tool_call:opensource>", "</tool_call:opensource>", "<tool_sep:opensource>"),
     *("<tool_sep>", "<arg_key:opensource>", "</arg_value:opensource>", "</think:opensource>"),
+    *("<|begin|>", "<|think|>", "<|content|>", "<|tool_calls|>", "<|tool_call:begin|>", "<|tool_call:args|>"),
     *("<|eom|>", "<|eot|>", "<atem:function_calls>", "</atem:function_calls>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call_argument_begin|>", "<|tool_call_end|>"),
     *("<|open|>", "<|close|>", "<|sep|>", _M3, "<mm:think>", "</mm:think>"),
@@ -167,6 +171,7 @@ ENDS = [
     *('"', "}", "]", ")", "\n", ", ", "\n```", "</parameter>", "</function>", "</param>", "]]></param>", "</invoke>"),
     *("[/THINK]", "</seed:think>", "<channel|>", "</mm:think>", "<|close|>think<|sep|>"),
     *("</arg_value:opensource>", "</tool_call:opensource>", "</tool_calls:opensource>", "</think:opensource>"),
+    *("<|tool_call:end|>", "<|end|>"),
     *("</atem:parameter>", "</atem:invoke>", "</atem:function_calls>"),
     *("</arg_value>", "</tool_call>", "</think>", "</seed:tool_call>", "</minimax:tool_call>", f"{_M3}</city>"),
     *(f"{_M3}</invoke>", f"{_M3}</tool_call>", "<|close|>argument<|sep|>", "<|close|>call<|sep|>"),

@@ -29,6 +29,14 @@ _SCRAPS = [
     *("]<]minimax[>[<tool_call>", ']<]minimax[>[<invoke name="get_weather">', "]<]minimax[>[<", "/tags>", "item>"),
     *("<tool_calls:opensource>", "<tool_call:opensource>", "<tool_sep:opensource>", "</tool_call:opensource>"),
     *("<arg_key:opensource>", "</arg_key:opensource>", "<arg_value:opensource>", "</arg_value:opensource>"),
+    *(
+        "<|think|>",
+        "<|content|>",
+        "<|tool_call:begin|>",
+        "<|tool_call:name|>",
+        "<|tool_call:args|>",
+        "<|tool_call:end|>",
+    ),
     *(" to=self", " to=now", "<|eom|>", "<atem:function_calls>", '<atem:invoke name="now">', "</atem:invoke>"),
     *("<TOOLCALL>[", "]</TOOLCALL>", "<tool_calls>[", "<|tool_call|>[", "<|tool_call_start|>[", "<|tool_call_end|>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "functions.now:0", "<|tool_call_argument_begin|>"),
@@ -190,7 +198,11 @@ def test_noise_raises_no_exception_and_loses_no_text(family: str, data: st.DataO
     assert parse(chosen, text, thinking=thinking) == whole
     assert parse(chosen, _TOKEN.findall(text), thinking=thinking) == whole
     _check_calls(whole)
-    if family not in {"harmony", "muse"} and all(isinstance(delta, ContentDelta) for delta in whole) and not thinking:
+    if (
+        family not in {"harmony", "muse", "solar"}
+        and all(isinstance(delta, ContentDelta) for delta in whole)
+        and not thinking
+    ):
         kept = "".join(delta.text for delta in whole if isinstance(delta, ContentDelta))
         assert kept == text or any(tag in text for tag in ("<think>", "[THINK]", "<|channel>thought"))
 
@@ -226,6 +238,7 @@ def test_without_tools_every_call_is_content(family: str) -> None:
     ("family", "text"),
     [
         ("functionary-3.2", "all\nYes."),
+        ("solar", "<|content|>Yes.<|end|>"),
         ("muse", " to=user<|message|>Yes.<|eot|>"),
         ("kimi-k3", "<|open|>response<|sep|>Yes.<|close|>response<|sep|><|close|>message<|sep|>"),
         ("cohere", "<|START_RESPONSE|>Yes.<|END_RESPONSE|>"),

@@ -21,6 +21,7 @@ from tests.repeat import first
 _BEFORE_ANSWERS = {
     "harmony": "<|channel|>final<|message|>",
     "muse": " to=user<|message|>",
+    "solar": "<|content|>",
     "functionary-3.2": "all\n",
 }
 
@@ -181,6 +182,7 @@ def test_a_strict_call_without_its_block_is_constrained(family: str, vocabulary:
         ("gemma-4", "<|channel>thought\nHm.<channel|>"),
         ("harmony", "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"),
         ("muse", " to=self<|message|>Hm.<|eom|><|start|>assistant"),
+        ("solar", "<|think|>Hm.<|end|><|begin|>assistant"),
     ],
 )
 def test_reasoning_may_come_before_a_demanded_call_and_a_bound_answer(
@@ -207,6 +209,7 @@ def test_reasoning_may_come_before_a_demanded_call_and_a_bound_answer(
         ("deepseek", "Hm.</think>", "\n\n"),
         ("harmony", "Hm.<|end|><|start|>assistant", "<|channel|>final<|message|>"),
         ("muse", "Hm.<|eom|><|start|>assistant", " to=user<|message|>"),
+        ("solar", "Hm.<|end|><|begin|>assistant", "<|content|>"),
     ],
 )
 def test_reasoning_that_the_prompt_began_must_end_first(

@@ -69,7 +69,7 @@ def _calls(deltas: list[Delta]) -> list[tuple[str, Any]]:
 def test_what_a_grammar_allows_is_read_as_calls_that_match_their_schemas(family: str) -> None:
     chance = random.Random(family)
     read = 0
-    for _ in range(8 * TIMES):
+    for _ in range(12 * TIMES):
         vocabulary = VOCABULARIES[chance.choice(list(VOCABULARIES))]
         chosen = choose(TEMPLATES[family], vocabulary.special_tokens)
         strict = chance.random() < 0.5
