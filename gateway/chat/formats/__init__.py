@@ -30,7 +30,7 @@ from gateway.chat.formats.harmony import Harmony
 from gateway.chat.formats.hermes import Hermes, Plain
 from gateway.chat.formats.kimi import Kimi
 from gateway.chat.formats.kimi_k3 import KimiK3
-from gateway.chat.formats.listed_calls import Apertus, Granite, Lfm2, ListedCalls
+from gateway.chat.formats.listed_calls import Apertus, Apriel, Granite, Lfm2, ListedCalls
 from gateway.chat.formats.llama import Llama
 from gateway.chat.formats.minimax_m3 import MiniMaxM3
 from gateway.chat.formats.mistral import Mistral
@@ -46,6 +46,7 @@ _REASONING_TAGS = (
     Tags("<think>", "</think>"),
     Tags("<seed:think>", "</seed:think>"),
     minimax_m3.REASONING,
+    listed_calls.APRIEL_REASONING,
     Tags("[THINK]", "[/THINK]"),
     Tags("<|inner_prefix|>", "<|inner_suffix|>"),
     Tags("<|channel>thought", "<channel|>"),
@@ -86,7 +87,7 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "gigachat": partial(GigaChat, by_role=False),
     "gigachat-3": partial(GigaChat, by_role=True),
     "nemotron": partial(ListedCalls, tags=listed_calls.NEMOTRON),
-    "apriel": partial(ListedCalls, tags=listed_calls.APRIEL),
+    "apriel": Apriel,
     "granite": Granite,
     "apertus": Apertus,
     "lfm2": Lfm2,

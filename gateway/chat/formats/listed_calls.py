@@ -28,6 +28,7 @@ GRANITE = Tags("<|tool_call|>", "")
 _GRANITE_TEXT = "<tool_call>"
 _RESPONSE = Tags("<response>", "</response>")
 
+APRIEL_REASONING = Tags("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]")
 APRIEL_END = f"]{APRIEL.closing}"
 """Text in the templates of Apriel only. MiniMax M1 has the same tags, without a list."""
 
@@ -56,6 +57,15 @@ class ListedCalls(TaggedFormat):
     def call(self, rules: Rules, tool: Tool) -> str:
         """Return the expression for a call of a tool."""
         return json_call(rules, tool)
+
+
+class Apriel(ListedCalls):
+    """Format of Apriel. Its answer follows its reasoning between marks."""
+
+    marks = ("[END FINAL RESPONSE]",)
+
+    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None) -> None:
+        super().__init__(special_tokens, reasoning_tags, APRIEL)
 
 
 class Granite(ListedCalls):

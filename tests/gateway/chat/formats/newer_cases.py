@@ -16,7 +16,7 @@ NEWER_TEMPLATES = {
     "gigachat": "{{ tools }}<|role_sep|><|message_sep|><|function_call|>",
     "gigachat-3": "{{ tools }}<|role_sep|><|message_sep|>",
     "nemotron": "{{ tools }}<TOOLCALL>[</TOOLCALL><think></think>",
-    "apriel": "{{ tools }}<tool_calls>[]</tool_calls>",
+    "apriel": "{{ tools }}<tool_calls>[]</tool_calls> after the marker [BEGIN FINAL RESPONSE]",
     "granite": "{{ tools }}<|tool_call|><think></think>",
     "lfm2": "List of tools: <|tool_list_start|>[{{ tools }}]<|tool_list_end|>",
     "apertus": "{{ tools }}<|tools_prefix|><|tools_suffix|><|inner_prefix|><|inner_suffix|>",
@@ -151,6 +151,19 @@ NEWER_CASES = [
         "calls",
         'I look.\n<tool_calls>[{"name": "get_weather", "arguments": {"city": "Oslo"}, "id": "x"}]</tool_calls>',
         [ContentDelta("I look."), *weather()],
+    ),
+    Case(
+        "apriel",
+        "thoughts, and an answer between marks",
+        "Here are my reasoning steps:\nHm.\n[BEGIN FINAL RESPONSE]\nYes.\n[END FINAL RESPONSE]",
+        [ReasoningDelta("Hm."), ContentDelta("Yes.\n")],
+    ),
+    Case(
+        "apriel",
+        "thoughts begun by the prompt",
+        "Hm.\n[BEGIN FINAL RESPONSE]\nYes.",
+        [ReasoningDelta("Hm."), ContentDelta("Yes.")],
+        True,
     ),
     Case("granite", "a call", '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]', weather()),
     Case(

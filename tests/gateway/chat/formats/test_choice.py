@@ -46,6 +46,7 @@ def test_without_markers_of_calls_the_format_depends_on_the_mention_of_tools(tem
         ("harmony", "<|start|>assistant", False),
         ("muse", "<|start|>assistant to=self<|message|>", True),
         ("muse", "<|start|>assistant", False),
+        ("apriel", "<|begin_assistant|>\nHere are my reasoning steps:\n", True),
     ],
 )
 def test_a_prompt_may_end_inside_reasoning(family: str, prompt: str, opened: bool) -> None:

@@ -8,7 +8,7 @@ from tests.gateway.chat.formats.cases import CASES, TEMPLATES
 from tests.gateway.chat.formats.parsing import SIGNATURES, choose, joined, parse, weather
 
 ANALYSIS = "<|channel|>analysis<|message|>"
-MARKED = {"granite", "cohere", "functionary-3.2", "harmony", "kimi-k3", "minimax-m3", "muse", "solar"}
+MARKED = {"apriel", "granite", "cohere", "functionary-3.2", "harmony", "kimi-k3", "minimax-m3", "muse", "solar"}
 """Families with marks around content, which are dropped as always."""
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Oslo"}}\n</tool_call>'
 
