@@ -3,26 +3,28 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from gateway.chat.formats.parser import Tags
 from gateway.chat.template_capabilities import TemplateMessage
 
 _PARAGRAPH = "\n\n"
 
+Call: TypeAlias = tuple[str, str]
+"""Name of a function, and its arguments as JSON text."""
+
 
 @dataclass(frozen=True, slots=True)
 class TextCalls:
     """Notation of a family for calls and results in the text of messages."""
 
-    call: Tags
-    """Tags around a call."""
-    result: Tags
-    """Tags around a result."""
-    write: Callable[[str, str], str]
-    """Renders a call from its function's name and its arguments as JSON text."""
+    write: Callable[[Sequence[Call]], str]
+    """Renders the calls of a message."""
+    result: Tags | None
+    """Tags around a result, which the user says then; None if the template renders results."""
 
     def render(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
-        """Return the messages with calls as content, and results as messages of the user.
+        """Return the messages with calls as content, and results that have tags as messages of the user.
 
         Consecutive results and the user's next message become one message, since many templates require the roles to
         alternate.
@@ -30,7 +32,7 @@ class TextCalls:
         rendered: list[TemplateMessage] = []
         after_result = False  # the last rendered message holds results
         for message in messages:
-            result = message["role"] == "tool"
+            result = message["role"] == "tool" and self.result is not None
             content = self._result(message) if result else self._content(message)
             if after_result and message["role"] in {"tool", "user"}:
                 rendered[-1] = {**rendered[-1], "content": f"{rendered[-1]['content']}{_PARAGRAPH}{content}"}
@@ -47,23 +49,31 @@ class TextCalls:
         functions = [call["function"] for call in message.get("tool_calls", ())]
         if not functions:
             return content
-        calls = [_between(self.call, self.write(function["name"], function["arguments"])) for function in functions]
-        return "\n".join([content, *calls] if content else calls)
+        calls = self.write([(function["name"], function["arguments"]) for function in functions])
+        return f"{content}\n{calls}" if content else calls
 
     def _result(self, message: TemplateMessage) -> str:
-        return _between(self.result, message["content"])
+        content: str = message["content"]
+        return _between(self.result, content) if self.result else content
 
 
 def _between(tags: Tags, text: str) -> str:
     return f"{tags.opening}\n{text}\n{tags.closing}"
 
 
-def _json_call(name: str, arguments: str) -> str:
+def _each(tags: Tags, write: Callable[[Call], str]) -> Callable[[Sequence[Call]], str]:
+    """Return a renderer of calls that have tags around each."""
+    return lambda calls: "\n".join(_between(tags, write(call)) for call in calls)
+
+
+def _json_call(call: Call) -> str:
+    name, arguments = call
     return f'{{"name": {json.dumps(name)}, "arguments": {arguments or "{}"}}}'
 
 
-def _python_call(name: str, arguments: str) -> str:
+def _python_call(call: Call) -> str:
     """Return a call in Python syntax. Arguments that are not a JSON object stay unchanged."""
+    name, arguments = call
     try:
         given = json.loads(arguments or "{}")
     except ValueError:
@@ -73,15 +83,15 @@ def _python_call(name: str, arguments: str) -> str:
     return f"{name}({arguments})"
 
 
-IN_JSON = TextCalls(Tags("<tool_call>", "</tool_call>"), Tags("<tool_response>", "</tool_response>"), _json_call)
+def _python_list(calls: Sequence[Call]) -> str:
+    return f"<|tool_call_start|>[{', '.join(map(_python_call, calls))}]<|tool_call_end|>"
+
+
+IN_JSON = TextCalls(_each(Tags("<tool_call>", "</tool_call>"), _json_call), Tags("<tool_response>", "</tool_response>"))
 """Notation of Hermes, which models without training for calls follow best."""
 
-IN_PYTHON = TextCalls(Tags("```tool_code", "```"), Tags("```tool_output", "```"), _python_call)
+IN_PYTHON = TextCalls(_each(Tags("```tool_code", "```"), _python_call), Tags("```tool_output", "```"))
 """Notation for Gemma 3, from Google's guide."""
 
-IN_LFM2 = TextCalls(
-    Tags("<|tool_call_start|>", "<|tool_call_end|>"),
-    Tags("<|tool_response_start|>", "<|tool_response_end|>"),
-    lambda name, arguments: f"[{_python_call(name, arguments)}]",
-)
-"""Notation of LFM2."""
+IN_LFM2 = TextCalls(_python_list, None)
+"""Notation of LFM2, whose templates render results."""

@@ -58,10 +58,16 @@ def test_calls_are_written_in_python() -> None:
 
 
 def test_calls_are_written_as_lfm2_writes_them() -> None:
-    assert rendered(IN_LFM2, called('{"x": 1}'), gave("2")) == [
-        ("assistant", "<|tool_call_start|>\n[add(x=1)]\n<|tool_call_end|>"),
-        ("user", "<|tool_response_start|>\n2\n<|tool_response_end|>"),
-    ]
+    """In one list, with results in messages of their own, as the template of LFM2.5 renders them."""
+    asked, called_twice, *results = IN_LFM2.render(
+        [ASKED, called('{"x": 1}', '{"y": "a"}'), gave("2"), gave("0"), ASKED]
+    )
+    assert asked == ASKED
+    assert called_twice == {
+        "role": "assistant",
+        "content": "<|tool_call_start|>[add(x=1), add(y='a')]<|tool_call_end|>",
+    }
+    assert results == [gave("2"), gave("0"), ASKED]
 
 
 @pytest.mark.parametrize("template", ["", GEMMA_3, "List of tools: [{{ tools }}]"])
