@@ -35,6 +35,7 @@ from gateway.chat.formats.llama import Llama
 from gateway.chat.formats.minimax_m3 import MiniMaxM3
 from gateway.chat.formats.mistral import Mistral
 from gateway.chat.formats.muse import BLOCK, Muse
+from gateway.chat.formats.olmo import CALLS, Olmo
 from gateway.chat.formats.parser import Tags
 from gateway.chat.formats.recipients import TO_ALL, Recipients
 from gateway.chat.formats.solar import CALL, Solar
@@ -91,6 +92,7 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "granite": Granite,
     "apertus": Apertus,
     "lfm2": Lfm2,
+    "olmo": Olmo,
     "hermes": Hermes,
     "llama": partial(Llama, pythonic=False),
     "llama-pythonic": partial(Llama, pythonic=True),
@@ -137,10 +139,13 @@ def recognize(template: str) -> FormatKey:
         (listed_calls.GRANITE.opening, "granite"),
         (listed_calls.APERTUS.opening, "apertus"),
         *((marker, "lfm2") for marker in listed_calls.LFM2_MARKERS),
+        (CALLS.opening, "olmo"),
         (hermes.OPENING, "hermes"),
     )
     found = next((name for marker, name in names if marker in template), None)
-    reasoning_tags = next((tags for tags in _REASONING_TAGS if tags.closing in template), None)
+    reasoning_tags = next(
+        (tags for tags in _REASONING_TAGS if tags.closing in template or tags.opening in template), None
+    )
     return FormatKey(f"{found}{_shown(template)}" if found else _without_markers(template), reasoning_tags)
 
 

@@ -8,7 +8,7 @@ from typing import TypeAlias
 from gateway.chat.formats.parser import Tags
 from gateway.chat.template_capabilities import TemplateMessage
 
-_PARAGRAPH = "\n\n"
+_NEWLINE, _PARAGRAPH = "\n", "\n\n"
 
 Call: TypeAlias = tuple[str, str]
 """Name of a function, and its arguments as JSON text."""
@@ -63,7 +63,7 @@ def _between(tags: Tags, text: str) -> str:
 
 def _each(tags: Tags, write: Callable[[Call], str]) -> Callable[[Sequence[Call]], str]:
     """Return a renderer of calls that have tags around each."""
-    return lambda calls: "\n".join(_between(tags, write(call)) for call in calls)
+    return lambda calls: _NEWLINE.join(_between(tags, write(call)) for call in calls)
 
 
 def _json_call(call: Call) -> str:
@@ -95,3 +95,9 @@ IN_PYTHON = TextCalls(_each(Tags("```tool_code", "```"), _python_call), Tags("``
 
 IN_LFM2 = TextCalls(_python_list, None)
 """Notation of LFM2, whose templates render results."""
+
+IN_OLMO = TextCalls(
+    lambda calls: f"<function_calls>{_NEWLINE.join(map(_python_call, calls))}</function_calls>",
+    Tags("<tool_response>", "</tool_response>"),
+)
+"""Notation of Olmo 3."""

@@ -20,6 +20,7 @@ NEWER_TEMPLATES = {
     "granite": "{{ tools }}<|tool_call|><think></think>",
     "lfm2": "List of tools: <|tool_list_start|>[{{ tools }}]<|tool_list_end|>",
     "apertus": "{{ tools }}<|tools_prefix|><|tools_suffix|><|inner_prefix|><|inner_suffix|>",
+    "olmo": "{{ tools }}<functions></functions><function_calls></function_calls><think>",
     "kimi": "{{ tools }}<|tool_calls_section_begin|><think></think>",
 }
 
@@ -165,6 +166,21 @@ NEWER_CASES = [
         [ReasoningDelta("Hm."), ContentDelta("Yes.")],
         True,
     ),
+    Case(
+        "olmo",
+        "thoughts, words and calls",
+        'Hm.</think>I look.\n<function_calls>get_weather(city="Oslo")\nnow()</function_calls>',
+        [ReasoningDelta("Hm."), ContentDelta("I look."), *weather(), *call(1, "now", "{}")],
+        True,
+    ),
+    Case(
+        "olmo",
+        "calls on their own lines, and values of JSON",
+        "<function_calls>\nget_weather(city='Oslo', exact=true)\n</function_calls>\n",
+        call(0, "get_weather", '{"city": "Oslo", "exact": true}'),
+    ),
+    words("olmo", "another tool", "<function_calls>rm()</function_calls>"),
+    Case("olmo", "cut short", '<function_calls>get_weather(city="Os', call(0, "get_weather", '{"city": "Os')),
     Case("granite", "a call", '<|tool_call|>[{"name": "get_weather", "arguments": {"city": "Oslo"}}]', weather()),
     Case(
         "granite",

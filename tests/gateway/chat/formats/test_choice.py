@@ -4,6 +4,7 @@ import pytest
 
 from engine.embedded.training.template import TEMPLATE
 from gateway.chat.formats import recognize
+from gateway.chat.formats.parser import Tags
 from gateway.chat.tools import Tool
 from tests.gateway.chat.formats.case import wide
 from tests.gateway.chat.formats.cases import TEMPLATES
@@ -53,6 +54,12 @@ def test_a_prompt_may_end_inside_reasoning(family: str, prompt: str, opened: boo
     assert choose(TEMPLATES[family]).opens_thinking(prompt) is opened
 
 
+@pytest.mark.parametrize("tag", ["<think>", "</think>"])
+def test_a_template_may_have_only_one_of_the_tags_around_reasoning(tag: str) -> None:
+    """Olmo 3 Think's begins each answer with the first one, LFM2.5's removes all before the last one."""
+    assert choose(f"{{{{ tools }}}}{tag}").reasoning_tags == Tags("<think>", "</think>")
+
+
 def test_tools_are_added_to_the_system_message_if_the_template_does_not_show_them() -> None:
     tool = Tool("get_weather", "The weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
     for template in ("", "<start_of_turn>"):
@@ -73,6 +80,9 @@ def test_the_message_about_tools_has_them_all_and_the_form_of_a_call() -> None:
         f"You may call these functions:\n<tools>\n{listed}\n</tools>\nTo call one, answer with:\n"
         '<tool_call>\n{"name": <name>, "arguments": <arguments>}\n</tool_call>'
     )
+    olmo = choose("<function_calls>").instructions(tools)
+    assert olmo is not None
+    assert olmo.endswith("\nTo call, answer with:\n<function_calls>name(argument=value)</function_calls>")
     assert choose("<start_of_turn>").instructions(tools) == (
         f"You may call these functions, described in JSON schema:\n{listed}\n"
         "To call, answer with a block of Python calls with keyword arguments, one on each line:\n"

@@ -37,6 +37,7 @@ _SCRAPS = [
         "<|tool_call:args|>",
         "<|tool_call:end|>",
     ),
+    *("<function_calls>", "</function_calls>"),
     *(" to=self", " to=now", "<|eom|>", "<atem:function_calls>", '<atem:invoke name="now">', "</atem:invoke>"),
     *("<TOOLCALL>[", "]</TOOLCALL>", "<tool_calls>[", "<|tool_call|>[", "<|tool_call_start|>[", "<|tool_call_end|>"),
     *("<|tool_calls_section_begin|>", "<|tool_call_begin|>", "functions.now:0", "<|tool_call_argument_begin|>"),
@@ -249,7 +250,7 @@ def test_without_tools_an_answer_has_no_marks(family: str, text: str) -> None:
 
 
 def test_an_answer_has_no_marks_where_the_template_has_no_reasoning() -> None:
-    bare = choose(TEMPLATES["cohere"].replace("<|END_THINKING|>", ""))
+    bare = choose(TEMPLATES["cohere"].replace("<|START_THINKING|><|END_THINKING|>", ""))
     assert bare.reasoning_tags is None
     assert parse(bare, ["<|START_RESPONSE|>Yes.<|END_RESPONSE|>"], tools=()) == [ContentDelta("Yes.")]
 

@@ -70,7 +70,7 @@ def test_calls_are_written_as_lfm2_writes_them() -> None:
     assert results == [gave("2"), gave("0"), ASKED]
 
 
-@pytest.mark.parametrize("template", ["", GEMMA_3, "List of tools: [{{ tools }}]"])
+@pytest.mark.parametrize("template", ["", GEMMA_3, "List of tools: [{{ tools }}]", "<function_calls>"])
 def test_the_parser_reads_the_written_calls(template: str) -> None:
     form = choose(template)
     ((_, text),) = rendered(form.text_calls, called('{"x": 1}', content="I add."))
