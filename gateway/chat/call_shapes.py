@@ -1,7 +1,14 @@
 """Calls and their results in the shapes that single templates require."""
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+
+import orjson
+
+_SHORT_ID = 9
+"""Length of a call's id for Mistral's templates, which refuse any other."""
 
 
 def with_counted_ids(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -33,6 +40,18 @@ def _id(call: Mapping[str, Any], index: int) -> str:
     return own if own.startswith(prefix) and own[len(prefix) :].isdigit() else f"{prefix}{index}"
 
 
+def with_calls_apart(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the messages with the text beside calls in a message before them, as DeepSeek R1's template takes them."""
+    turns: list[dict[str, Any]] = []
+    for message in messages:
+        if "tool_calls" in message and message["content"]:
+            turns.append({"role": "assistant", "content": message["content"]})
+            turns.append({**message, "content": None})
+        else:
+            turns.append(message)
+    return turns
+
+
 def with_tool_responses(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the messages with results as the first template of Gemma 4 takes them: `tool_responses` beside the calls.
 
@@ -57,3 +76,23 @@ def with_tool_responses(messages: Sequence[dict[str, Any]]) -> list[dict[str, An
 def _response(result: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     names = {call["id"]: call["function"]["name"] for call in calls}
     return {"name": names.get(result["tool_call_id"], "unknown"), "response": result["content"] or ""}
+
+
+def as_object(arguments: str) -> object:
+    """Return arguments as an object. Invalid JSON of a model stays text, which its template may accept too.
+
+    orjson refuses what Python accepts and no prompt can have, but makes floats of integers above 64 bits.
+    """
+    try:
+        orjson.loads(arguments or "{}")
+        parsed = json.loads(arguments or "{}")
+    except ValueError:
+        return arguments
+    return parsed if isinstance(parsed, dict) else arguments
+
+
+def short_id(given: str) -> str:
+    """Return nine letters and digits, always the same for the same id."""
+    if len(given) == _SHORT_ID and given.isalnum() and given.isascii():
+        return given
+    return hashlib.sha256(given.encode()).hexdigest()[:_SHORT_ID]

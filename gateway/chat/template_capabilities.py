@@ -1,17 +1,13 @@
 """Capabilities of chat templates, as llama.cpp calls them, detected by trial renders."""
 
-import hashlib
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Any, TypeAlias
 
-import orjson
-
 from engine import RequestError
-from gateway.chat.call_shapes import with_counted_ids, with_tool_responses
+from gateway.chat.call_shapes import as_object, short_id, with_calls_apart, with_counted_ids, with_tool_responses
 from gateway.chat.template_variables import EFFORTS, NO_THINK
 from gateway.chat.tools import Tool
 
@@ -39,6 +35,7 @@ _CALLED: tuple[TemplateMessage, ...] = (
     {"role": "assistant", "content": None, "tool_calls": [_CALL]},
     {"role": "tool", "content": "x", "tool_call_id": _CALL["id"], "name": "f"},
 )
+_SAID_AND_CALLED: tuple[TemplateMessage, ...] = (_GREETING, {**_CALLED[1], "content": "x"}, _CALLED[2])
 _ANSWERED: tuple[TemplateMessage, ...] = (
     _GREETING,
     {"role": "assistant", "content": None, "tool_calls": [template_call(_CALL["id"], "f", "{}")]},
@@ -53,8 +50,6 @@ _DEVELOPER = re.compile("""['"]developer['"]""")
 """The role in the templates that know it. Cohere's and Apertus's only have variables of this name."""
 _THINKING = "'thinking'"
 """Type of a part of reasoning, in the templates of Magistral and Ministral."""
-_SHORT_ID = 9
-"""Length of a call's id for Mistral's templates, which refuse any other."""
 _COUNTED = "<|tool_call_argument_begin|>"
 """Marker in the templates of Kimi K2, whose calls have names and indices as ids."""
 _RESPONSES, _CALL_ID = "tool_responses", "tool_call_id"
@@ -81,6 +76,8 @@ class TemplateCapabilities:
     """Requires a call's arguments as an object; if not, as JSON text."""
     null_content: bool = False
     """Requires None for missing content beside calls; if not, ""."""
+    calls_apart: bool = False
+    """Requires a message of its own for a text beside calls: it shows one of both."""
     short_ids: bool = False
     """Requires ids of nine letters and digits."""
     counted_ids: bool = False
@@ -101,7 +98,8 @@ class TemplateCapabilities:
         placed = messages if self.late_system else _with_early_instructions(messages)
         placed = placed if self.system else _with_users_instructions(placed)
         named = with_counted_ids(placed) if self.counted_ids else placed
-        turns = with_tool_responses(named) if self.tool_responses else named
+        apart = with_calls_apart(named) if self.calls_apart else named
+        turns = with_tool_responses(apart) if self.tool_responses else apart
         return [self._message(message) for message in turns]
 
     def describe(self, tools: Sequence[Tool]) -> list[dict[str, Any]] | None:
@@ -120,7 +118,7 @@ class TemplateCapabilities:
             if not message["content"]:
                 adapted["thinking"] = message["reasoning_content"]  # that in gpt-oss's
         if self.short_ids and "tool_call_id" in message:
-            adapted["tool_call_id"] = _short_id(message["tool_call_id"])
+            adapted["tool_call_id"] = short_id(message["tool_call_id"])
         return adapted
 
     def _content(self, message: TemplateMessage) -> object:
@@ -135,8 +133,8 @@ class TemplateCapabilities:
     def _call(self, call: TemplateMessage) -> TemplateMessage:
         function = call["function"]
         if self.object_arguments:
-            function = {**function, "arguments": _as_object(function["arguments"])}
-        return {**call, "function": function, "id": _short_id(call["id"]) if self.short_ids else call["id"]}
+            function = {**function, "arguments": as_object(function["arguments"])}
+        return {**call, "function": function, "id": short_id(call["id"]) if self.short_ids else call["id"]}
 
 
 def with_instructions(messages: Sequence[TemplateMessage], instructions: str) -> list[TemplateMessage]:
@@ -171,6 +169,9 @@ def detect_capabilities(source: str, render: Render) -> TemplateCapabilities:
     capabilities = replace(capabilities, system=system, late_system=late)
     fitting = (candidate for candidate in _candidates(capabilities) if _shows(render, candidate, _CALLED))
     found = next(fitting, replace(capabilities, calls=False))
+    apart = replace(found, calls_apart=True)
+    if not _shows(render, found, _SAID_AND_CALLED) and _shows(render, apart, _SAID_AND_CALLED):
+        found = apart
     found = replace(found, tool_responses=found.tool_responses and _shows(render, found, _ANSWERED))
     parted = replace(found, thinking_parts=True)
     parts = _THINKING in source and not _shows(render, found, _REASONED) and _shows(render, parted, _REASONED)
@@ -273,23 +274,3 @@ def _with_users_instructions(messages: Sequence[TemplateMessage]) -> Sequence[Te
         text = f"{first['content'] or ''}\n\n{others[0]['content'] or ''}"
         return [{**others[0], "content": text}, *others[1:]]
     return [{**first, "role": "user"}, *others]
-
-
-def _as_object(arguments: str) -> object:
-    """Return arguments as an object. Invalid JSON of a model stays text, which its template may accept too.
-
-    orjson refuses what Python accepts and no prompt can have, but makes floats of integers above 64 bits.
-    """
-    try:
-        orjson.loads(arguments or "{}")
-        parsed = json.loads(arguments or "{}")
-    except ValueError:
-        return arguments
-    return parsed if isinstance(parsed, dict) else arguments
-
-
-def _short_id(given: str) -> str:
-    """Return nine letters and digits, always the same for the same id."""
-    if len(given) == _SHORT_ID and given.isalnum() and given.isascii():
-        return given
-    return hashlib.sha256(given.encode()).hexdigest()[:_SHORT_ID]

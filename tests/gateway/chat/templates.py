@@ -39,6 +39,15 @@ ARGUMENTS_AS_TEXT = """
 """
 """DeepSeek's: joins arguments to texts, and shows calls only if content is none."""
 
+TEXT_OR_CALLS = """
+{%- for m in messages %}
+  {%- if m.content %}{{ m.role + ': ' + m.content + '\\n' }}
+  {%- else %}{% for call in m.tool_calls or [] %}{{ 'call: ' + (call.function | tojson) + '\\n' }}{% endfor %}
+  {%- endif %}
+{%- endfor %}
+"""
+"""DeepSeek R1's: shows calls only in messages without a text."""
+
 NINE_LETTERS = """
 {%- for m in messages %}
   {%- for call in m.tool_calls or [] %}

@@ -26,8 +26,12 @@ def capabilities_of(source: str) -> TemplateCapabilities:
     ("source", "capabilities"),
     [
         (templates.CHATML, TemplateCapabilities()),
-        (templates.ARGUMENTS_AS_TEXT, TemplateCapabilities(object_arguments=False, null_content=True)),
+        (
+            templates.ARGUMENTS_AS_TEXT,
+            TemplateCapabilities(object_arguments=False, null_content=True, calls_apart=True),
+        ),
         (templates.NINE_LETTERS, TemplateCapabilities(short_ids=True)),
+        (templates.TEXT_OR_CALLS, TemplateCapabilities(calls_apart=True)),
         (templates.PARTS, TemplateCapabilities(typed_content=True, calls=False)),
         (templates.THINKING_PARTS, TemplateCapabilities(thinking_parts=True, calls=False)),
         (templates.NO_SYSTEM, TemplateCapabilities(system=False, late_system=False, calls=False)),
@@ -162,6 +166,14 @@ def test_instructions_are_the_users_where_the_template_shows_none(
     turns: list[TemplateMessage] = [{"role": role, "content": content} for role, content in map(str.split, others)]
     found = capabilities_of(templates.NO_SYSTEM).adapt([{"role": role, "content": "Be brief."}, *turns])
     assert [f"{message['role']}: {message['content']}" for message in found] == adapted
+
+
+def test_a_text_beside_calls_is_a_message_before_them_where_the_template_shows_one_of_both() -> None:
+    capabilities = capabilities_of(templates.TEXT_OR_CALLS)
+    said, called = capabilities.adapt([{**CALLED, "content": "I look."}])
+    assert said == {"role": "assistant", "content": "I look."}
+    assert (called["content"], called["tool_calls"][0]["function"]["arguments"]) == ("", {"x": 1})
+    assert len(capabilities.adapt([CALLED, {"role": "assistant", "content": "It is 2."}])) == 2
 
 
 def test_late_instructions_stay_where_the_template_shows_them() -> None:
