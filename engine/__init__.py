@@ -41,6 +41,7 @@ from engine.info import EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, Slo
 from engine.prompt import Infill, Prompt, PromptText, TextPrompt, all_plain, text_of
 from engine.request import (
     MOST_GRAMMAR_CHARACTERS,
+    SAMPLER_ORDER,
     AdapterSet,
     EmbeddingInput,
     EmbeddingRequest,
@@ -58,6 +59,7 @@ from engine.request import (
 
 __all__ = [
     "MOST_GRAMMAR_CHARACTERS",
+    "SAMPLER_ORDER",
     "AdapterSet",
     "Alternative",
     "BuildReport",

@@ -9,9 +9,22 @@ from msgspec import Struct, structs
 from engine.prompt import Prompt
 
 SamplerName: TypeAlias = Literal[
-    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"
+    "penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature", "infill"
 ]
-"""Names of the samplers, in llama.cpp's order."""
+"""Names of the samplers."""
+
+SAMPLER_ORDER: tuple[SamplerName, ...] = (
+    "penalties",
+    "dry",
+    "top_n_sigma",
+    "top_k",
+    "typ_p",
+    "top_p",
+    "min_p",
+    "xtc",
+    "temperature",
+)
+"""The samplers of a request that names none, in llama.cpp's order."""
 
 
 class _Part(Struct, frozen=True, omit_defaults=True):

@@ -109,6 +109,7 @@ class Drawer:
             model.info.context,
             model.dry,
             model.suppressed_tokens,
+            model.vocab,
         )
         self._tokens: tuple[dict[int, Token], dict[int, Token]] = {}, {}
         self._samplers: dict[Sequence, SequenceSampler] = {}

@@ -109,6 +109,7 @@ class LlamaModel(Model):
             self.adapters = resources.enter_context(closing(LoraAdapters(handle, config.adapters)))
             self.control = _control_vector(handle, config)
             self._tokenizer = resources.enter_context(closing(Tokenizer(llama_cpp.llama_model_get_vocab(handle))))
+            self.vocab = self._tokenizer.vocab
             self.end_tokens, self.suppressed_tokens = self._tokenizer.end_tokens, self._tokenizer.suppressed_tokens
             self.recurrent, self.window = metadata.recurrent(handle), metadata.window(handle)
             keys, values = metadata.head_sizes(handle)
@@ -132,7 +133,7 @@ class LlamaModel(Model):
             self.info = replace(self.info, checkpoints=self.traits.needs_checkpoints)
             self.pooling = metadata.pooling(handle, config)
             self.causal = metadata.causal(handle)
-            self.dry = resources.enter_context(closing(dry.DryTemplates(self._tokenizer.vocab, self.info.context)))
+            self.dry = resources.enter_context(closing(dry.DryTemplates(self.vocab, self.info.context)))
             self._grammars = GrammarCompiler(self._tokenizer.grammar_vocabulary)
             self._handle: int | None = handle
             self._resources = resources.pop_all()

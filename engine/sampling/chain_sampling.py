@@ -8,11 +8,11 @@ import llama_cpp
 import numpy as np
 
 from engine.request import Sampling
-from engine.sampling import penalties
+from engine.sampling import infill, penalties
 from engine.sampling.candidates import Ids, Logits
 from engine.sampling.chain import SamplerChain
 from engine.sampling.resources import SamplerResources
-from engine.sampling.sampler_order import MIROSTAT
+from engine.sampling.sampler_order import INFILL, MIROSTAT
 from engine.sampling.truncation.heads import UNDERFLOW
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ def _samplers(
     for name in active:
         if name in penalties.NAMES:
             yield from penalties.penalty_samplers(name, sampling, prompt, resources)
+        elif name == INFILL:
+            yield from infill.infill_samplers(resources.vocab)
         else:
             yield _MAKERS[name](sampling, seed, resources.candidates.vocabulary)
     if MIROSTAT not in active:  # Mirostat draws

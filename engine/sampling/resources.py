@@ -20,3 +20,5 @@ class SamplerResources:
     """Maker of the DRY samplers."""
     suppressed_tokens: frozenset[int] = frozenset()
     """The ids that are never drawn, unless a grammar allows no other."""
+    vocab: int = 0
+    """The C vocabulary, for the sampler `infill`; 0 leaves this one out."""

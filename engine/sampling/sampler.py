@@ -17,7 +17,7 @@ from engine.sampling.chain_sampling import ChainSampling
 from engine.sampling.constraint import Constraint
 from engine.sampling.penalties import Penalties
 from engine.sampling.resources import SamplerResources
-from engine.sampling.sampler_order import active_samplers, is_greedy
+from engine.sampling.sampler_order import INFILL, active_samplers, is_greedy
 from engine.sampling.truncation.draws import Truncation, truncation_of
 
 _SEED_BITS = 32
@@ -125,6 +125,9 @@ class SequenceSampler:
             DrawError: no token can be drawn.
         """
         token = self._chain.sample(logits) if self._chain else best
+        if logits[token] == -math.inf:  # `infill` ends the text, also where it must not end
+            self._kept = _only(best)
+            return best
         if self._keeps:
             self._kept = self._candidates.kept() if self._chain else _only(token)
         return token
@@ -220,7 +223,7 @@ def best_are_enough(sampling: Sampling, count: int, *, hidden: int) -> bool:
         active = active_samplers(sampling)
     except ValueError:  # which the draw reports
         return False
-    if sampling.logit_bias or penalties.NAMES.intersection(active):
+    if sampling.logit_bias or {INFILL, *penalties.NAMES}.intersection(active):  # which need the tokens' ids
         return False
     if is_greedy(sampling, active):
         return hidden < count

@@ -5,11 +5,10 @@ from typing import get_args
 
 import numpy as np
 
-from engine.request import SamplerName, Sampling
+from engine.request import SAMPLER_ORDER, SamplerName, Sampling
 from engine.sampling import dry, penalties
 
-DEFAULT: tuple[str, ...] = get_args(SamplerName)
-"""llama.cpp's order."""
+INFILL = "infill"
 MIROSTAT = "mirostat"
 _WITH_MIROSTAT = ("penalties", "dry", "temperature", MIROSTAT)
 
@@ -23,6 +22,7 @@ _CHANGES: dict[str, Callable[[Sampling], bool]] = {
     "min_p": lambda sampling: sampling.min_p > 0,
     "xtc": lambda sampling: sampling.xtc_probability > 0 and sampling.xtc_threshold <= 0.5,  # noqa: PLR2004 (llama.cpp's bound)
     "temperature": lambda sampling: sampling.temperature != 1 or sampling.dynatemp_range > 0,
+    INFILL: lambda _: True,
     MIROSTAT: lambda _: True,
 }
 
@@ -35,9 +35,9 @@ def active_samplers(sampling: Sampling) -> tuple[str, ...]:
     Raises:
         ValueError: llama.cpp has no sampler of that name.
     """
-    names = DEFAULT if sampling.samplers is None else sampling.samplers
+    names = SAMPLER_ORDER if sampling.samplers is None else sampling.samplers
     for name in names:
-        if name not in DEFAULT:
+        if name not in get_args(SamplerName):
             raise ValueError(f"there is no sampler {name!r}")
     if sampling.mirostat:
         names = _WITH_MIROSTAT
@@ -50,4 +50,4 @@ def is_greedy(sampling: Sampling, active: tuple[str, ...]) -> bool:
         return False
     if MIROSTAT in active:
         return True
-    return sampling.dynatemp_range <= 0 and not {"typ_p", "xtc", *penalties.NAMES} & set(active)
+    return sampling.dynatemp_range <= 0 and not {"typ_p", "xtc", INFILL, *penalties.NAMES} & set(active)

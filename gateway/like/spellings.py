@@ -18,6 +18,7 @@ SAMPLER_LETTERS: Mapping[str, SamplerName] = {
     "m": "min_p",
     "x": "xtc",
     "t": "temperature",
+    "i": "infill",
 }
 """Letters of the samplers."""
 

@@ -1,8 +1,8 @@
 """The settings of a generation, by llama-server's names."""
 
-from typing import Any, TypeAlias, get_args
+from typing import Any, TypeAlias
 
-from engine import GenerationRequest, SamplerName
+from engine import SAMPLER_ORDER, GenerationRequest
 from gateway.apis.fields.sampling import MAX_INT
 
 RANDOM_SEED = 2**32 - 1
@@ -56,7 +56,7 @@ def generation_settings(
         "reasoning_format": "none",
         "reasoning_in_content": False,
         "generation_prompt": "",
-        "samplers": get_args(SamplerName) if sampling.samplers is None else sampling.samplers,
+        "samplers": SAMPLER_ORDER if sampling.samplers is None else sampling.samplers,
         "speculative.types": "none",
         "timings_per_token": timings_per_token,
         "post_sampling_probs": request.sampled_logprobs,

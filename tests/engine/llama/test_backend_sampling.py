@@ -70,6 +70,7 @@ NEED_ALL = {
     "a penalty": greedy(repeat_penalty=1.3),
     "a penalty behind": Sampling(top_k=20, presence_penalty=0.5, samplers=("top_k", "penalties", "temperature")),
     "another first": Sampling(top_k=20, top_n_sigma=1.0),
+    "infill": Sampling(top_k=20, samplers=("top_k", "infill")),
 }
 
 

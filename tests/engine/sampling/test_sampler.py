@@ -12,13 +12,12 @@ import llama_cpp
 import numpy as np
 import pytest
 
-from engine.request import Sampling
+from engine.request import SAMPLER_ORDER, Sampling
 from engine.sampling.candidates import Candidates, DrawError, Logits
 from engine.sampling.chain import SamplerChain
 from engine.sampling.dry import DryTemplates
 from engine.sampling.resources import SamplerResources
 from engine.sampling.sampler import SequenceSampler
-from engine.sampling.sampler_order import DEFAULT
 from engine.sampling.truncation.heads import Heads
 from engine.sampling.truncation.shares import Shares
 from engine.sampling.truncation.whole import FEW
@@ -93,7 +92,7 @@ def in_order(sampling: Sampling, vocabulary: int, seed: int) -> list[Any]:
             )
         ],
     }
-    names = DEFAULT if sampling.samplers is None else sampling.samplers
+    names = SAMPLER_ORDER if sampling.samplers is None else sampling.samplers
     return [*(one for name in names for one in makers[name]()), llama_cpp.llama_sampler_init_dist(seed)]
 
 
@@ -367,7 +366,7 @@ def test_unknown_samplers_are_refused(shape: dict[str, Any]) -> None:
         with pytest.raises(ValueError, match="there is no sampler"):
             make(Sampling(**shape))
     else:
-        make(Sampling(samplers=DEFAULT)).close()
+        make(Sampling(samplers=SAMPLER_ORDER)).close()
 
 
 def test_an_improbable_token_does_not_spoil_typical_sampling() -> None:

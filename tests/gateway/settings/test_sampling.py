@@ -73,10 +73,10 @@ def test_the_sampling_of_a_file_is_read_as_settings_are() -> None:
 
 
 def test_impossible_sampling_of_a_file_is_left_out_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    texts = {"temperature": "3", "top_p": "nan", "samplers": "infill", "min_p": "0.05"}
+    texts = {"temperature": "3", "top_p": "nan", "samplers": "adaptive_p", "min_p": "0.05"}
     assert recommended_sampling(texts) == {"min_p": 0.05}
     (record,) = caplog.records
-    assert {"temperature": "3", "top_p": "nan", "samplers": "infill"}.items() <= vars(record).items()
+    assert {"temperature": "3", "top_p": "nan", "samplers": "adaptive_p"}.items() <= vars(record).items()
     assert "min_p" not in vars(record)
 
 

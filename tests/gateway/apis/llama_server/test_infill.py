@@ -68,6 +68,7 @@ async def test_an_editors_request_is_generated() -> None:
     extra = [4, *b"myproject\n", 5, *b"b.py\n", *b"b = 1\n", 5, *b"tmp\n", *b"c", 5, *b"filename\n"]
     assert generation.request.prompts[0] == (*extra, 256, 1, *b"def f(", *b"a", 2, *b"):\n", 3)
     assert (generation.request.indent, generation.request.line_seconds) == (4, 0.5)
+    assert generation.request.sampling.samplers == ("top_k", "top_p", "infill")
 
 
 @pytest.mark.anyio

@@ -174,7 +174,7 @@ async def test_sampling_in_the_forms_of_llama_server() -> None:
     body = {
         "prompt": "a",
         "n_predict": -1,
-        "samplers": "kt?t",
+        "samplers": "kt?ti",
         "logit_bias": [[5, 1.5], ["ab", False], ["7", -2]],
         "stop": ["", "END"],
         "temperature": 5,
@@ -186,7 +186,7 @@ async def test_sampling_in_the_forms_of_llama_server() -> None:
     }
     reply = await post(app_of(engine), PATH, body)
     request = engine.generations[0].request
-    assert request.sampling.samplers == ("top_k", "temperature")
+    assert request.sampling.samplers == ("top_k", "temperature", "infill")
     assert request.sampling.logit_bias == ((5, 1.5), (7, -2.0), (97, -1e9), (98, -1e9))
     assert (request.stop, request.indent, request.line_seconds, request.n) == (("END",), 2, 1.5, 2)
     settings = [answer["generation_settings"] for answer in reply.json]
