@@ -131,8 +131,7 @@ class LlamaModel(Model):
                 idle_cells = self.info.size // (2 * max(self.memory.token_bytes, 1))
                 self.traits = replace(self.traits, idle_rows=_IDLE_ROWS, idle_cells=idle_cells)
             self.info = replace(self.info, checkpoints=self.traits.needs_checkpoints)
-            self.pooling = metadata.pooling(handle, config)
-            self.causal = metadata.causal(handle)
+            self.pooling, self.causal = metadata.pooling(handle, config), metadata.causal(handle)
             self.dry = resources.enter_context(closing(dry.DryTemplates(self.vocab, self.info.context)))
             self._grammars = GrammarCompiler(self._tokenizer.grammar_vocabulary)
             self._handle: int | None = handle

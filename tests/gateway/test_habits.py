@@ -30,7 +30,7 @@ FEATURES = {
 
 
 def test_letters_of_samplers_are_those_of_requests() -> None:
-    letters = "edskypmxt"
+    letters = "edskypmxti"
     assert read("--sampler-seq", letters).samplers == tuple(read_samplers(letters))
 
 

@@ -2,12 +2,15 @@
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
+import orjson
 import pytest
 
 from engine import Ranking
+from gateway.apis.rerank.api import rerank_api
 from gateway.apis.rerank.request import MAX_DOCUMENTS
+from gateway.middleware.errors import Problem
 from tests.gateway.application import app_of
 from tests.gateway.asgi import post
 from tests.gateway.fake_engine import MODEL, FakeEngine, score_of
@@ -52,6 +55,13 @@ async def test_scores_are_those_of_the_model_as_in_llama_server(body: dict[str, 
     assert scores(raw.json) == [score_of(at) for at in BEST_FIRST]
     chosen = await post(app, PATH, {"model": "tiny", **body, "raw_scores": False})
     assert scores(chosen.json) == pytest.approx([probability(at) for at in BEST_FIRST])
+
+
+@pytest.mark.parametrize(("like", "code"), [(True, 400), (False, "invalid_value")])
+async def test_errors_are_those_of_the_server_whose_answers_are_asked_for(*, like: bool, code: object) -> None:
+    problem = Problem(status=400, message="m", code="invalid_value", param="query")
+    api = rerank_api(cast("Any", None), like_llama_server=like)
+    assert orjson.loads(api.encode_error(problem))["error"]["code"] == code
 
 
 async def test_texts_are_answered_in_teis_shape() -> None:
