@@ -168,6 +168,8 @@ class ModelInfo:
     """Types of the keys and of the values, by llama.cpp's names."""
     architecture: str = ""
     """Name of the architecture in llama.cpp."""
+    file_type: str = ""
+    """Quantisation of the file, as llama.cpp calls it."""
     repacked: bool = False
     """True if llama.cpp may have rearranged the weights for the CPU."""
     generates: bool = True

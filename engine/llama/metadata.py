@@ -220,6 +220,7 @@ def describe(handle: int, config: EngineConfig, plan: MemoryPlan, tokenizer: Tok
         cell_bytes=plan.token_bytes,
         cell_types=(config.kv_type_k, config.kv_type_v),
         architecture=architecture(handle),
+        file_type=llama_cpp.llama_ftype_name(llama_cpp.llama_model_ftype(handle)).decode(),
         repacked=repacks(config),
         generates=generates(handle, config),
         ranks=ranks(handle, config),

@@ -52,6 +52,7 @@ MODEL = ModelInfo(
     parameters=10,
     size=40,
     embedding_size=4,
+    file_type="F32",
     bos="<s>",
 )
 METRICS = EngineMetrics(2, 1, 1, 0, 7, 0, 3, 0.1, 5, 6, 0)

@@ -29,7 +29,7 @@ class Modalities(JsonObject):
 
 
 class Props(JsonObject):
-    """Properties of the server and of a model. `model_ftype` is llama.cpp's description of the model.
+    """Properties of the server and of a model. `model_ftype` is the quantisation of its file, as llama.cpp calls it.
 
     `is_sleeping` is true of a model that was unloaded. The next request loads it again.
     """
@@ -92,7 +92,7 @@ class PropsEndpoints:
                 "default_generation_settings": {"params": _defaults(served), "n_ctx": info.context},
                 "total_slots": info.slots,
                 "model_alias": served.name,
-                "model_ftype": info.description,
+                "model_ftype": info.file_type,
                 "model_path": str(model.place),
                 "modalities": {"vision": False, "video": False, "audio": False},
                 "endpoint_slots": self._options.slots,

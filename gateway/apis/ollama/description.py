@@ -119,13 +119,13 @@ def _details(model: Model) -> Details:
         "family": family,
         "families": [family] if family else [],
         "parameter_size": _parameter_size(info.parameters) if info else "",
-        "quantization_level": _quantization(info.description) if info else "",
+        "quantization_level": _quantization(info.file_type) if info else "",
     }
 
 
-def _quantization(description: str) -> str:
-    """Return the file type in llama.cpp's description of a model (architecture, size, type), as files are named."""
-    level = " ".join(description.split(" ")[2:]).removeprefix("(guessed) ").removeprefix("all ")
+def _quantization(file_type: str) -> str:
+    """Return llama.cpp's words for the type of a file as files are named."""
+    level = file_type.removeprefix("(guessed) ").removeprefix("all ")
     name, _, variant = level.partition(" - ")
     suffix = f"_{variant[0]}" if variant in {"Small", "Medium", "Large"} else ""
     return _FILE_TYPES.get(level, name + suffix)

@@ -71,6 +71,7 @@ def test_info_describes_the_loaded_model(model: LlamaModel) -> None:
     assert info.parameters > 0
     assert info.size > 0
     assert info.description == f"llama {info.parameters / 1000:.0f}K all F32"
+    assert info.file_type == "all F32"
     assert (info.architecture, info.generates, info.infills) == ("llama", True, False)
     assert info.embedding_size == 64
     assert (info.bos, info.eos) == ("<s>", "</s>")

@@ -22,6 +22,7 @@ class ModelMeta(JsonObject):
     n_embd: Count
     n_params: Count
     size: Count
+    ftype: str
     kv_cells: Count
     kv_bytes: Count
 
@@ -90,6 +91,7 @@ def model(one: served.Model) -> Model:
             "n_embd": info.embedding_size,
             "n_params": info.parameters,
             "size": info.size,
+            "ftype": info.file_type,
             "kv_cells": info.cells,
             "kv_bytes": info.cell_bytes,
         }

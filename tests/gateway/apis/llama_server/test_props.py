@@ -21,6 +21,7 @@ async def test_the_properties_are_those_of_the_model_and_the_server() -> None:
     assert (defaults["n_ctx"], answer["total_slots"]) == (MODEL.context, MODEL.slots)
     assert (answer["model_alias"], answer["chat_template"]) == ("tiny", templates.CHATML)
     assert (answer["bos_token"], answer["eos_token"]) == ("<s>", "</s>")
+    assert answer["model_ftype"] == "F32"
     assert (answer["endpoint_slots"], answer["endpoint_props"], answer["endpoint_metrics"]) == (True, True, True)
 
 

@@ -47,7 +47,7 @@ async def test_models_are_listed_with_a_tag() -> None:
 )
 async def test_the_quantization_has_the_name_that_files_have(words: str, level: str) -> None:
     engine = FakeEngine()
-    engine.model = replace(MODEL, description=f"qwen3 0.6B {words}")
+    engine.model = replace(MODEL, description=f"llama4 17Bx16E (Scout) {words}", file_type=words)
     [model] = (await get(app_of(engine), "/api/tags")).json["models"]
     assert model["details"]["quantization_level"] == level
 

@@ -38,6 +38,7 @@ async def test_models_are_listed() -> None:
             "n_embd": 4,
             "n_params": 10,
             "size": 40,
+            "ftype": "F32",
             "kv_cells": 4096,
             "kv_bytes": 1024,
         },
