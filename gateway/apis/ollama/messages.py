@@ -22,6 +22,11 @@ def _refuse_images(images: list[Any]) -> list[Any]:
     return images
 
 
+def _in_lower_case(role: object) -> object:
+    """Return a role as Ollama reads it: in any case."""
+    return role.lower() if isinstance(role, str) else role
+
+
 NoImages: TypeAlias = Annotated[list[Any], AfterValidator(_refuse_images), Field(json_schema_extra={"maxItems": 0})]
 """The field `images`, which must be empty."""
 
@@ -46,7 +51,7 @@ class OllamaCall(Nested):
 class OllamaMessage(Nested):
     """A message of any role."""
 
-    role: Literal["system", "user", "assistant", "tool"]
+    role: Annotated[Literal["system", "user", "assistant", "tool"], BeforeValidator(_in_lower_case)]
     content: str = ""
     thinking: str | None = None
     tool_calls: list[OllamaCall] = Field(default_factory=list, max_length=MAX_PARTS, fail_fast=True)

@@ -16,24 +16,24 @@ _REMOVED = "Has no effect, as in Ollama."
 
 
 class Options(Nested):
-    """Sampling options, with Ollama's defaults. Its `repeat_penalty` was 1.1 before 0.32.10."""
+    """Sampling options, with Ollama's defaults and llama-server's bounds. `repeat_penalty` was 1.1 before 0.32.10."""
 
     num_predict: int = Field(
         -1, ge=-2, le=MAX_INT, description="Tokens to generate, at most up to the end of the slot. -1, -2: no limit."
     )
     num_keep: int = Field(4, ge=-1, le=MAX_INT)
     seed: int = Field(-1, ge=-(2**63), le=2**64 - 1)
-    temperature: float = Field(0.8, ge=0, le=2)
+    temperature: float = Field(0.8, ge=0, le=1e6)
     top_k: int = Field(40, ge=-1, le=MAX_INT)
     top_p: float = Field(0.9, ge=0, le=1)
     min_p: float = Field(0.0, ge=0, le=1)
     typical_p: float = Field(1.0, ge=0, le=1)
     repeat_last_n: int = Field(64, ge=-1, le=MAX_INT)
-    repeat_penalty: float = Field(1.0, ge=MIN_REPEAT_PENALTY, le=10)
-    presence_penalty: float = Field(0.0, ge=-2, le=2)
-    frequency_penalty: float = Field(0.0, ge=-2, le=2)
+    repeat_penalty: float = Field(1.0, ge=MIN_REPEAT_PENALTY, le=100)
+    presence_penalty: float = Field(0.0, ge=-100, le=100)
+    frequency_penalty: float = Field(0.0, ge=-100, le=100)
     mirostat: int = Field(0, ge=0, le=2)
-    mirostat_tau: float = Field(5.0, ge=0, le=20)
+    mirostat_tau: float = Field(5.0, ge=0, le=100)
     mirostat_eta: float = Field(0.1, ge=0, le=1)
     stop: StopStrings = ()
     tfs_z: float | None = Field(None, description=_REMOVED)
@@ -59,11 +59,11 @@ class Options(Nested):
         return None if self.num_predict < 0 else self.num_predict
 
     def sampling(self) -> SamplingFields:
-        """Return the options as the fields that the APIs share."""
+        """Return the options as the fields that the APIs share, whose narrower bounds do not hold here."""
         shared = {
             name: getattr(self, name) for name in Options.model_fields.keys() & SamplingFields.model_fields.keys()
         }
-        return SamplingFields.model_validate({**shared, "stop": list(self.stop), "n_keep": self.num_keep})
+        return SamplingFields.model_construct(**shared, n_keep=self.num_keep)
 
     @property
     def given(self) -> set[str]:

@@ -98,6 +98,15 @@ async def test_defaults_are_those_of_ollama_and_options_replace_them() -> None:
     assert (second.default_max_tokens, second.stop, second.keep) == (7, ("x",), 5)
 
 
+async def test_options_have_the_bounds_of_llama_server() -> None:
+    """SillyTavern offers temperatures up to 5. OpenAI's end at 2."""
+    engine = engine_of()
+    wide = {"temperature": 5.0, "repeat_penalty": 20.0, "presence_penalty": 3.0, "frequency_penalty": -3.0}
+    assert (await post(app_of(engine), CHAT, {**ASKED, "options": wide})).status == 200
+    sampling = engine.generations[0].request.sampling
+    assert {name: getattr(sampling, name) for name in wide} == wide
+
+
 @pytest.mark.parametrize(("given", "limits"), [(0, (0, 0)), (10**6, (None, 10**6)), (-2, (None, None))])
 async def test_a_limit_beyond_the_slot_is_cut_as_by_ollama(given: int, limits: tuple[int | None, int | None]) -> None:
     engine = engine_of()

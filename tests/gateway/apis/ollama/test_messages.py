@@ -18,6 +18,11 @@ def converted(*messages: dict[str, Any]) -> list[dict[str, Any]]:
     return list(for_template([OllamaMessage.model_validate(message) for message in messages]))
 
 
+def test_roles_may_be_in_any_case() -> None:
+    [message] = converted({"role": "User", "content": "a"})
+    assert message["role"] == "user"
+
+
 def test_calls_have_ids_and_arguments_as_json() -> None:
     [message] = converted(CALLS)
     assert [call["id"] for call in message["tool_calls"]] == ["call_1", "call_2", "call_3"]
