@@ -16,7 +16,7 @@ SAMPLERS: tuple[str, ...] = get_args(SamplerName)
 """Names of the samplers."""
 NO_BREAKERS = "none"
 
-MAX_STOPS = 16
+MAX_STOPS = 2**10
 MAX_STOP_LENGTH = 1024
 MAX_BREAKERS = 16
 MAX_BREAKER_BYTES = 40

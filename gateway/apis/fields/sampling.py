@@ -20,7 +20,7 @@ MIN_REPEAT_PENALTY = 0.01
 _TOKEN_ID = re.compile("0|[1-9][0-9]{0,9}")
 """Canonical decimal form of a token id, so that a token cannot have two biases."""
 
-MAX_STOPS = 16
+MAX_STOPS = 2**10
 MAX_STOP_LENGTH = 1024
 MAX_STOP_TOKENS = 128
 

@@ -16,7 +16,7 @@ _REMOVED = "Has no effect, as in Ollama."
 
 
 class Options(Nested):
-    """Sampling options, with Ollama's defaults and llama-server's bounds. `repeat_penalty` was 1.1 before 0.32.10."""
+    """Sampling options, with Ollama's defaults (`repeat_penalty` was 1.1 before 0.32.10) and llama-server's bounds."""
 
     num_predict: int = Field(
         -1, ge=-2, le=MAX_INT, description="Tokens to generate, at most up to the end of the slot. -1, -2: no limit."

@@ -110,7 +110,7 @@ REFUSED: list[tuple[type[BaseModel], dict[str, Any]]] = [
     *((NativeCompletionBody, {"prompt": {**TEXTS, "multimodal_data": data}}) for data in each(False, {}, ["x"])),
     *((NativeCompletionBody, {"prompt": {"content": parts}}) for parts in each("a", [], ["a"], [{"text": "a"}])),
     *((NativeEmbeddingBody, {"content": given}) for given in each([], {}, [{}], [1, TEXT], {"prompt_string": 1})),
-    *((CompletionBody, {"prompt": "a", "stop": stop}) for stop in each("", [""], ["a"] * 17, "a" * 1025, [5], {})),
+    *((CompletionBody, {"prompt": "a", "stop": stop}) for stop in each("", [""], ["a"] * 1025, "a" * 1025, [5], {})),
     *(
         (CompletionBody, {"prompt": "a", "logit_bias": bias})
         for bias in each([], {"a": 1}, {"05": 1}, {"5": 101}, {"5": True}, {"5": None})

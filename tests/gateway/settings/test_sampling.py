@@ -89,7 +89,7 @@ def test_impossible_sampling_of_a_file_is_left_out_with_a_warning(caplog: pytest
         ("temperature", "3", "less than or equal to 2"),
         ("stop", "", "should have texts of 1 to 1024 characters"),
         ("stop", ["a", "b" * 1025], "should have texts of 1 to 1024 characters"),
-        ("stop", ["a"] * 17, "should have at most 16 texts"),
+        ("stop", ["a"] * 1025, "should have at most 1024 texts"),
         ("dry_sequence_breakers", "", "should have texts of 1 to 40 bytes"),
         ("dry_sequence_breakers", "é" * 21, "should have texts of 1 to 40 bytes"),
         ("dry_sequence_breakers", "a\0", "none of them zero"),

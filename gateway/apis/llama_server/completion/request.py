@@ -11,7 +11,14 @@ from gateway.apis.fields.constraints import GrammarFields
 from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.prompts import MAX_CHOICES, bounded_choices
 from gateway.apis.fields.refusing import RefusingFields
-from gateway.apis.fields.sampling import MAX_BIASES, MAX_INT, MIN_REPEAT_PENALTY, SamplingFields, cut_at_the_end
+from gateway.apis.fields.sampling import (
+    MAX_BIASES,
+    MAX_INT,
+    MAX_STOPS,
+    MIN_REPEAT_PENALTY,
+    SamplingFields,
+    cut_at_the_end,
+)
 from gateway.apis.fields.stream import StreamOptions
 from gateway.apis.llama_server.completion.samplers import SamplerForms, read_samplers
 from gateway.apis.llama_server.generation_settings import BAN
@@ -19,7 +26,6 @@ from gateway.apis.llama_server.prompts import MixedForms, ReadPrompt, read_mixed
 
 MAX_PROBS = 2**10
 MAX_MILLISECONDS = 2**40
-MAX_STOPS = 2**10
 MAX_RESPONSE_FIELDS = 2**7
 
 Bias: TypeAlias = tuple[int | str, float]

@@ -99,12 +99,14 @@ async def test_defaults_are_those_of_ollama_and_options_replace_them() -> None:
 
 
 async def test_options_have_the_bounds_of_llama_server() -> None:
-    """SillyTavern offers temperatures up to 5. OpenAI's end at 2."""
+    """SillyTavern offers temperatures up to 5, and sends a stop string for each member of a group."""
     engine = engine_of()
+    stop = [f"\n{number}:" for number in range(100)]
     wide = {"temperature": 5.0, "repeat_penalty": 20.0, "presence_penalty": 3.0, "frequency_penalty": -3.0}
-    assert (await post(app_of(engine), CHAT, {**ASKED, "options": wide})).status == 200
-    sampling = engine.generations[0].request.sampling
-    assert {name: getattr(sampling, name) for name in wide} == wide
+    assert (await post(app_of(engine), CHAT, {**ASKED, "options": {**wide, "stop": stop}})).status == 200
+    request = engine.generations[0].request
+    assert {name: getattr(request.sampling, name) for name in wide} == wide
+    assert request.stop == tuple(stop)
 
 
 @pytest.mark.parametrize(("given", "limits"), [(0, (0, 0)), (10**6, (None, 10**6)), (-2, (None, None))])
