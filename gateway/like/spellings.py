@@ -1,9 +1,10 @@
-"""Spellings of llama-server: flags without a value, variables that stand for flags, and letters of samplers.
+"""Spellings of llama-server: flags without a value, variables that stand for flags, letters and names of samplers.
 
 The lists are those of llama.cpp's `common/arg.cpp`, as of llama-cpp-python 0.3.36.
 """
 
 from collections.abc import Iterator, Mapping
+from typing import get_args
 
 from engine import SamplerName
 from gateway.like.llama_server_flags import OFF, ON, PRESETS
@@ -21,6 +22,24 @@ SAMPLER_LETTERS: Mapping[str, SamplerName] = {
     "i": "infill",
 }
 """Letters of the samplers."""
+
+_OTHER_NAMES: Mapping[str, SamplerName] = {
+    "nucleus": "top_p",
+    "temp": "temperature",
+    "typ": "typ_p",
+    "typical": "typ_p",
+    "typicalp": "typ_p",
+}
+_SAMPLERS: Mapping[str, SamplerName] = {
+    **{name.replace("_", ""): name for name in get_args(SamplerName)},
+    **_OTHER_NAMES,
+}
+
+
+def sampler_named(name: str) -> SamplerName | None:
+    """Return the sampler with a name in any case, with or without hyphens or underscores; None if it is unknown."""
+    return _SAMPLERS.get(name.lower().replace("_", "").replace("-", ""))
+
 
 _VALUELESS = """-h --help --usage --version -cl --cache-list --completion-bash --swa-full -kvu --kv-unified -no-kvu
 --no-kv-unified --cache-idle-slots --no-cache-idle-slots --context-shift --no-context-shift --perf --no-perf -e --escape

@@ -8,12 +8,11 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, ValidationError
 
 from engine import SamplerName
+from gateway.like.spellings import sampler_named
 from gateway.settings.values import split_items
 
 logger = logging.getLogger(__name__)
 
-SAMPLERS: tuple[str, ...] = get_args(SamplerName)
-"""Names of the samplers."""
 NO_BREAKERS = "none"
 
 MAX_STOPS = 2**10
@@ -30,11 +29,12 @@ _OF_THE_REQUEST = {"stop": "stop", "n_keep": "keep"}
 def _sampler_names(value: object) -> object:
     """Return names of samplers that are separated by semicolons or commas."""
     names = [name for item in split_items(value) for name in item.split(";") if name]
-    if unknown := [name for name in names if name not in SAMPLERS]:
-        raise ValueError(f"{unknown[0]!r} is not one of {', '.join(SAMPLERS)}")
-    if len(set(names)) < len(names):
+    samplers = list(map(sampler_named, names))
+    if None in samplers:
+        raise ValueError(f"{names[samplers.index(None)]!r} is not one of {', '.join(get_args(SamplerName))}")
+    if len(set(samplers)) < len(samplers):
         raise ValueError("should have each name once")
-    return names
+    return samplers
 
 
 def _biases(texts: tuple[str, ...]) -> tuple[str, ...]:

@@ -181,7 +181,7 @@ def test_flags_of_this_server_may_stand_beside_them() -> None:
 def test_requests_are_sampled_as_llama_server_samples_them() -> None:
     defaults = {"temperature": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05, "dry_penalty_last_n": 64}
     assert (read("").chosen_sampling, read("").other_sampling) == ({}, defaults)
-    settings = read("--temp 0 --seed 42 --top_k 5 --samplers top_k;temperature")
+    settings = read("--temp 0 --seed 42 --top_k 5 --samplers top-k;Temp")
     chosen = {"temperature": 0, "seed": 42, "top_k": 5, "samplers": ("top_k", "temperature")}
     others = {name: value for name, value in defaults.items() if name not in chosen}
     for own in (settings, settings.served[0].settings):

@@ -83,8 +83,9 @@ def test_impossible_sampling_of_a_file_is_left_out_with_a_warning(caplog: pytest
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
-        ("samplers", "top_k;typical", "'typical' is not one of penalties, dry"),
+        ("samplers", "top_k;tail", "'tail' is not one of penalties, dry"),
         ("samplers", "xtc;xtc", "should have each name once"),
+        ("samplers", "top-k;topk", "should have each name once"),
         ("logit_bias", "x+1", "'x\\+1' is not a token id and a bias"),
         ("temperature", "3", "less than or equal to 2"),
         ("stop", "", "should have texts of 1 to 1024 characters"),

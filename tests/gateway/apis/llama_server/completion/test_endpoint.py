@@ -169,6 +169,14 @@ async def test_the_settings_have_the_samplers_that_run(samplers: list[str] | Non
     assert len(reply.json["generation_settings"]["samplers"]) == count
 
 
+async def test_names_of_samplers_have_the_spellings_of_llama_server() -> None:
+    engine = FakeEngine(finished)
+    names = ["Top-K", "topp", "min_p", "TEMP", "typ", "typical_p", "top-n-sigma", "nucleus", "unknown"]
+    await post(app_of(engine), PATH, {"prompt": "a", "samplers": names})
+    expected = ("top_k", "top_p", "min_p", "temperature", "typ_p", "top_n_sigma")
+    assert engine.generations[0].request.sampling.samplers == expected
+
+
 async def test_sampling_in_the_forms_of_llama_server() -> None:
     engine = FakeEngine(finished)
     body = {
