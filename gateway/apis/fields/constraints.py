@@ -47,7 +47,10 @@ class SchemaFormat(Fields):
 
 
 class ResponseFormat(Fields):
-    """OpenAI's `response_format`. The schema may stand directly in it, as llama.cpp's clients send it."""
+    """OpenAI's `response_format`. The schema may stand directly in it, as llama.cpp's clients send it.
+
+    There an empty one stands for any object, as in llama-server.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -71,7 +74,7 @@ class ResponseFormat(Fields):
             return None
         if self.type == "json_schema" and self.json_schema is not None and self.json_schema.schema_ is not None:
             return json_schema(self.json_schema.schema_, strict=self.json_schema.strict)
-        return json_object() if self.schema_ is None else json_schema(self.schema_)
+        return json_schema(self.schema_) if self.schema_ else json_object()
 
 
 class StructuredOutputs(Fields):

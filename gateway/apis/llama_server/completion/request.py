@@ -1,13 +1,13 @@
 """Fields of llama-server's `/completion` requests."""
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from typing_extensions import override
 
 from engine import GenerationRequest, SamplerName, Sampling
-from gateway.apis.fields.constraints import GrammarFields
+from gateway.apis.fields.constraints import GrammarFields, Schema
 from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.prompts import MAX_CHOICES, bounded_choices
 from gateway.apis.fields.refusing import RefusingFields
@@ -61,6 +61,11 @@ def _stops(value: object) -> tuple[str, ...]:
     if len(stops) > MAX_STOPS:
         raise ValueError(f"should have at most {MAX_STOPS} strings")
     return tuple(filter(None, stops))
+
+
+def _of_object(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema. An empty one becomes that of any object, as in llama-server."""
+    return schema or {"type": "object"}
 
 
 Biases: TypeAlias = Annotated[
@@ -117,6 +122,9 @@ class NativeCompletionBody(NativeSamplingFields, GrammarFields, RefusingFields):
     }
 
     logit_bias: Biases = ()  # type: ignore[assignment]
+    json_schema: Annotated[Schema, AfterValidator(_of_object)] | None = Field(
+        None, description="An empty one stands for any object."
+    )
     model: str | None = None
     prompt: Annotated[tuple[ReadPrompt, ...], BeforeValidator(read_mixed_prompts, json_schema_input_type=MixedForms)]
     n_predict: int | None = Field(None, ge=-1, le=MAX_INT, description="-1: up to the end of the slot.")

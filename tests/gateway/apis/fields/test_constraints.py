@@ -59,6 +59,7 @@ def test_a_strict_schema_must_be_enforced_wholly() -> None:
     ("fields", "grammar"),
     [
         ({"response_format": {"type": "json_object"}}, OBJECT),
+        ({"response_format": {"type": "json_object", "schema": {}}}, OBJECT),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}}, OBJECT),
         ({"structured_outputs": {"json_object": True}}, OBJECT),
         ({"json_schema": {}}, Grammar(GrammarKind.JSON_SCHEMA, "{}")),

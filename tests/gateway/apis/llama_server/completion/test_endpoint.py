@@ -5,7 +5,17 @@ from typing import Any
 import orjson
 import pytest
 
-from engine import Alternative, Finished, FinishReason, PromptProgress, RequestError, Text, TokenDetail
+from engine import (
+    Alternative,
+    Finished,
+    FinishReason,
+    Grammar,
+    GrammarKind,
+    PromptProgress,
+    RequestError,
+    Text,
+    TokenDetail,
+)
 from tests.gateway.application import app_of
 from tests.gateway.asgi import AsgiCall, post
 from tests.gateway.fake_engine import BOS, CONTROL, MODEL, FakeEngine, FakeGeneration
@@ -167,6 +177,13 @@ async def test_a_refusal_of_the_engine_names_the_field_that_was_sent() -> None:
 async def test_the_settings_have_the_samplers_that_run(samplers: list[str] | None, count: int) -> None:
     reply = await post(app_of(FakeEngine(finished)), PATH, {"prompt": "a", "samplers": samplers})
     assert len(reply.json["generation_settings"]["samplers"]) == count
+
+
+@pytest.mark.parametrize(("schema", "source"), [({}, '{"type":"object"}'), ({"type": "null"}, '{"type":"null"}')])
+async def test_an_empty_schema_is_that_of_an_object(schema: dict[str, str], source: str) -> None:
+    engine = FakeEngine(finished)
+    await post(app_of(engine), PATH, {"prompt": "a", "json_schema": schema})
+    assert engine.generations[0].request.grammar == Grammar(GrammarKind.JSON_SCHEMA, source)
 
 
 async def test_names_of_samplers_have_the_spellings_of_llama_server() -> None:
