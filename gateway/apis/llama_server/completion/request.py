@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator
 from typing_extensions import override
 
-from engine import GenerationRequest, SamplerName, Sampling
+from engine import GenerationRequest, Sampling
 from gateway.apis.fields.constraints import GrammarFields, Schema
 from gateway.apis.fields.json_types import wrong_type
 from gateway.apis.fields.prompts import MAX_CHOICES, bounded_choices
@@ -20,7 +20,7 @@ from gateway.apis.fields.sampling import (
     cut_at_the_end,
 )
 from gateway.apis.fields.stream import StreamOptions
-from gateway.apis.llama_server.completion.samplers import SamplerForms, read_samplers
+from gateway.apis.llama_server.completion.samplers import SamplersField
 from gateway.apis.llama_server.generation_settings import BAN
 from gateway.apis.llama_server.prompts import MixedForms, ReadPrompt, read_mixed_prompts
 
@@ -91,9 +91,7 @@ class NativeSamplingFields(SamplingFields):
     dry_penalty_last_n: int = Field(64, ge=-1, le=MAX_INT)
     dynatemp_range: float = Field(0.0, ge=0, le=100)
     mirostat_tau: float = Field(5.0, ge=0, le=100)
-    samplers: Annotated[
-        list[SamplerName] | None, BeforeValidator(read_samplers, json_schema_input_type=SamplerForms)
-    ] = None
+    samplers: SamplersField = None
     stop: Annotated[tuple[str, ...], BeforeValidator(_stops, json_schema_input_type=str | list[str])] = ()
     adaptive_target: float = Field(-1.0, le=1, json_schema_extra={"exclusiveMaximum": 0})
     adaptive_decay: float = Field(0.9, ge=0, le=0.99)

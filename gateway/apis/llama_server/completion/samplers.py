@@ -2,7 +2,7 @@
 
 from typing import Annotated, TypeAlias
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from engine import SamplerName
 from gateway.like.spellings import SAMPLER_LETTERS, sampler_named
@@ -22,3 +22,9 @@ def read_samplers(value: object) -> list[SamplerName]:
     if not isinstance(value, str | list) or len(value) > MAX_NAMES or not all(isinstance(name, str) for name in value):
         raise ValueError(f"should be a string, or an array of at most {MAX_NAMES} strings")
     return list(dict.fromkeys(sampler for name in value if (sampler := find(name)) is not None))
+
+
+SamplersField: TypeAlias = Annotated[
+    list[SamplerName] | None, BeforeValidator(read_samplers, json_schema_input_type=SamplerForms)
+]
+"""The field `samplers`."""

@@ -13,6 +13,7 @@ from gateway.apis.fields.sampling import cut_at_the_end
 from gateway.apis.llama_server.completion.answer import NativeCompletion
 from gateway.apis.llama_server.completion.call import NativeOptions
 from gateway.apis.llama_server.completion.completion import completion, native_head
+from gateway.apis.llama_server.completion.samplers import SamplersField
 from gateway.apis.llama_server.openai.completions import LimitFields
 from gateway.apis.llama_server.tokens import PromptReader
 from gateway.apis.openai.chat.answer import ChatCompletion
@@ -45,6 +46,7 @@ class LlamaChatBody(ChatBody, LimitFields):
     given.
     """
 
+    samplers: SamplersField = None
     verbose: bool = Field(False, description="Adds `__verbose`: the answer as that of `/completion`.")
 
     @override

@@ -8,6 +8,7 @@ from typing_extensions import override
 from engine import GenerationRequest
 from gateway.apis.fields.base import Fields
 from gateway.apis.fields.sampling import MAX_INT, cut_at_the_end
+from gateway.apis.llama_server.completion.samplers import SamplersField
 from gateway.apis.openai.completions.call import CompletionCall, prepare_completion
 from gateway.apis.openai.completions.request import CompletionBody
 
@@ -22,6 +23,7 @@ class LlamaCompletionBody(CompletionBody, LimitFields):
     """The body of a request to llama-server's `/v1/completions`. A text that does not fit is cut."""
 
     max_tokens: int | None = Field(None, ge=-1, le=MAX_INT)  # type: ignore[assignment]
+    samplers: SamplersField = None
 
     @override
     def request(self) -> GenerationRequest:

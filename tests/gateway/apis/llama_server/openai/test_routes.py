@@ -49,6 +49,15 @@ async def test_a_limit_is_cut_at_the_end_of_the_slot(path: str, body: Any, limit
     assert (request.max_tokens, request.default_max_tokens) == (None, found)
 
 
+@pytest.mark.parametrize("samplers", ["kti", ["Top-K", "tfs_z", "temp", "infill"]])
+@pytest.mark.parametrize(("path", "body"), [("/v1/chat/completions", CHAT), ("/v1/completions", {"prompt": "a"})])
+async def test_samplers_are_named_as_on_the_own_routes(path: str, body: Any, samplers: object) -> None:
+    engine = chatting()
+    reply = await post(app_of(engine, answers_like="llama-server"), path, {**body, "samplers": samplers})
+    assert reply.status == 200, reply.content
+    assert engine.generations[0].request.sampling.samplers == ("top_k", "temperature", "infill")
+
+
 @pytest.mark.parametrize(
     ("last", "fields", "prompt"),
     [
