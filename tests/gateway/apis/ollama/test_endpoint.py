@@ -103,7 +103,8 @@ async def test_options_have_the_bounds_of_llama_server() -> None:
     engine = engine_of()
     stop = [f"\n{number}:" for number in range(100)]
     wide = {"temperature": 5.0, "repeat_penalty": 20.0, "presence_penalty": 3.0, "frequency_penalty": -3.0}
-    assert (await post(app_of(engine), CHAT, {**ASKED, "options": {**wide, "stop": stop}})).status == 200
+    options: dict[str, Any] = {**wide, "stop": stop}
+    assert (await post(app_of(engine), CHAT, {**ASKED, "options": options})).status == 200
     request = engine.generations[0].request
     assert {name: getattr(request.sampling, name) for name in wide} == wide
     assert request.stop == tuple(stop)
