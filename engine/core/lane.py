@@ -68,7 +68,7 @@ class StepMembers(Generic[RowT]):
     """Members of the current step: its sequences or texts, except those that have ended since it was planned."""
 
     def __init__(self) -> None:
-        self._left: set[RowT] | None = None
+        self._left: dict[RowT, int] | None = None
         self._planned = 0
         self.ended: dict[RowT, int] = {}
         """Members that have ended since the step was planned, each with the key of its request."""
@@ -83,17 +83,22 @@ class StepMembers(Generic[RowT]):
         """True if there is a current step, planned or running, and no member has ended."""
         return self._left is not None and len(self._left) == self._planned
 
-    def begin(self, members: set[RowT]) -> None:
-        """Record a planned step. Takes over the set."""
+    def begin(self, members: dict[RowT, int]) -> None:
+        """Record a planned step: the members, each with the number of tokens that it computes. Takes over the dict."""
         self._left = members
         self._planned = len(members)
         self.ended = {}
 
-    def leave(self, member: RowT, key: int) -> None:
-        """Remove a member of a request that has ended. Ignores others."""
-        if self._left is not None and member in self._left:
-            self._left.remove(member)
-            self.ended[member] = key
+    def leave(self, member: RowT, key: int) -> int:
+        """Remove a member of a request that has ended. Return the tokens that the step computes for it; 0 for others.
+
+        Its client pays for them, also if the step is aborted. Otherwise one that always leaves during the first step
+        would pay for none, and would be due before all others for ever.
+        """
+        if self._left is None or member not in self._left:
+            return 0
+        self.ended[member] = key
+        return self._left.pop(member)
 
     def end(self) -> dict[RowT, int]:
         """Record the end of the step. Return the members that ended before it, each with the key of its request."""

@@ -167,7 +167,7 @@ class Scheduler:
         if not self.ledger.make_room(plan.tokens):
             self._make_room()
             return None
-        self.in_step.begin({chunk.sequence for chunk in plan.chunks})
+        self.in_step.begin({chunk.sequence: chunk.rows for chunk in plan.chunks})
         if not self._outbox:
             self._lead.prepare(plan)
         return plan
@@ -289,5 +289,5 @@ class Scheduler:
 
     def _leave(self, sequence: Sequence, *, keep: bool) -> int:
         """Take back the slot of a sequence that ends. Return the number of cells that it held."""
-        self.in_step.leave(sequence, self._running.group_of(sequence).key)
+        sequence.work += self.in_step.leave(sequence, self._running.group_of(sequence).key)
         return self._running.leave(sequence, keep=keep)

@@ -57,7 +57,8 @@ class Sequence:
     cached: int
     """Number of prompt tokens with reused cells, not counting its own ones after a preemption."""
     work: int
-    """Number of tokens that were computed for it, with those that were computed again after a preemption."""
+    """Number of tokens that were computed for it, with those that were computed again after a preemption, and those of
+    a step that was not over when it ended."""
     charged: int
     """Number of tokens that its client was charged for it."""
     seq_id: int

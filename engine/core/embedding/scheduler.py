@@ -164,7 +164,7 @@ class EmbeddingScheduler:
                 break
             chunks.append(EmbeddingChunk(text, count))
             room -= count
-        self.in_step.begin({chunk.text for chunk in chunks})
+        self.in_step.begin({chunk.text: chunk.count for chunk in chunks})
         return tuple(chunks)
 
     def _start(self) -> None:
@@ -216,10 +216,10 @@ class EmbeddingScheduler:
         held = [text for text in self._running.values() if text.job is job]
         for text in held:
             del self._running[text.seq_id]
+            text.wasted = self.in_step.leave(text, job.key)
             self._turns.end(text)
             self._dropped.append(text.seq_id)
             self._outbox.changes.append(Removal(text.seq_id, 0))
-            self.in_step.leave(text, job.key)
         return sum(text.computed for text in held)
 
     def _count(self, plan: EmbeddingPlan, result: EmbeddingStepResult) -> None:

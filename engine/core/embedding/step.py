@@ -49,6 +49,8 @@ class EmbeddingText:
     """All its tokens."""
     computed: int = 0
     """Number of computed tokens."""
+    wasted: int = 0
+    """Number of its tokens in a step that was not over when its request ended."""
     charged: int = 0
     """Number of tokens that its client was charged for it."""
     seq_id: int = -1
@@ -57,7 +59,7 @@ class EmbeddingText:
     @property
     def work(self) -> int:
         """Number of tokens that were computed for it."""
-        return self.computed
+        return self.computed + self.wasted
 
     @property
     def pending(self) -> int:

@@ -124,6 +124,22 @@ def test_a_cancelled_request_costs_only_what_was_computed() -> None:
     driver.drain()
 
 
+def test_a_client_that_always_leaves_during_its_first_step_pays_for_it() -> None:
+    driver = Driver(FakeModel(slots=1, context=4096))
+    hasty = [driver.add("h" * 200, client="hasty")]
+    others = [driver.add("o" * 200, max_tokens=100, client="other") for _ in range(2)]
+
+    def leave() -> None:
+        if started(driver, hasty[0]):
+            driver.cancel(hasty.pop(0))
+            driver.run.abort()
+
+    for _ in range(300):
+        hasty.append(driver.add("h" * 200, client="hasty"))
+        driver.step(leave)
+    assert all(started(driver, key) for key in others)
+
+
 def test_a_preempted_request_keeps_its_place_at_the_head() -> None:
     model = FakeModel(slots=2)
     driver = Driver(model, FakeRunner(model, capacity=40))

@@ -90,7 +90,7 @@ class ErrandLane:
         if turn is None:
             return Work((), news, None)
         self.contended.append(contended)
-        self.in_step.begin(set(self.errands))
+        self.in_step.begin(dict.fromkeys(self.errands, 1))
         return Work((), news, list(self.errands))
 
     def carry_out(self, changes: Iterable[Change], lock: Lock) -> None:

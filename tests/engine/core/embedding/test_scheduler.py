@@ -222,6 +222,21 @@ def test_a_cancelled_request_costs_what_was_computed_and_waits_no_more() -> None
     driver.drain()
 
 
+@pytest.mark.parametrize("aborts", [False, True])
+def test_a_client_pays_for_the_pass_during_which_it_leaves(*, aborts: bool) -> None:
+    driver = Driver(FakeEmbedder(rows=64, cells=200, splits=True))
+    driver.add(1, 150)
+    (chunk,) = chunks = driver.plan()
+    driver.cancel(1)
+    if aborts:
+        driver.embedder.abort()
+    driver.scheduler.apply(chunks, driver.embedder.run(chunks))
+    assert chunk.text.charged == 64
+    [(_, released)] = driver.scheduler.plan(None, contended=False).news
+    assert isinstance(released, Released)
+    assert (released.freed, released.prompt_tokens) == (0, 0)
+
+
 def test_a_pass_is_abandoned_when_all_its_requests_are_cancelled() -> None:
     driver = Driver()
     driver.add(1, 5)
