@@ -46,7 +46,7 @@ class _Session:
     process: EngineProcess
     """The child process."""
     progress_at: float
-    """Time of the last progress: loading advanced, a step finished, or the intake worked."""
+    """Time of the last progress: loading advanced, a step finished or went on, or the intake worked."""
     steps: int = 0
     """Number of finished steps."""
     ready_at: float | None = None

@@ -41,7 +41,7 @@ class Supervision:
 
         Args:
             ready: True if the model is loaded.
-            progress_at: Time of the last progress: loading advanced, a step finished, or the intake worked.
+            progress_at: Time of the last progress: loading advanced, a step finished or went on, or the intake worked.
             oldest_sent_at: Time of sending of the oldest request in flight, or of a ping; unset if there is neither.
             now: Current time.
         """

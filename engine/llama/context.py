@@ -1,7 +1,9 @@
 """A C context: the KV cache, one decode at a time, and its abort."""
 
+import ctypes
 import logging
 import time
+from collections.abc import Callable
 from typing import Self, TypeAlias
 
 import llama_cpp
@@ -117,10 +119,16 @@ class LlamaContext:
         """True if llama.cpp keeps a KV cache for the model. It does not for a model that cannot be causal."""
         return bool(self._memory)
 
-    def decode(self, batch: Batch, *, abortable: bool = True) -> Outcome:
+    def decode(self, batch: Batch, *, abortable: bool = True, on_node: Callable[[], None] | None = None) -> Outcome:
         """Compute a batch and wait for the result, with or without a look at the abort flag.
 
         The messages of an abort or of a full cache are expected and are not logged.
+
+        Args:
+            batch: the batch.
+            abortable: whether an abort ends the computation.
+            on_node: called at each node of the graph, where a look at the flag is supported. It takes the
+                interpreter's lock, so it is only for long computations. It must not raise.
 
         Raises:
             EngineFault: llama.cpp failed; the cells can no longer be trusted.
@@ -130,7 +138,10 @@ class LlamaContext:
         self._use_threads(tuner.threads)
         began, cpu_began = time.perf_counter(), time.process_time()
         with LogCapture(logging.WARNING) as lines:
-            status = self._decode(batch) if abortable else self._decode_whole(batch)
+            if on_node:
+                status = self._decode_watched(batch, on_node)
+            else:
+                status = self._decode(batch) if abortable else self._decode_whole(batch)
         outcome = _OUTCOMES.get(status)
         if outcome is Outcome.DONE and not self._changed:
             tuner.observe(rows, time.perf_counter() - began, time.process_time() - cpu_began)
@@ -155,7 +166,20 @@ class LlamaContext:
 
     def _decode_whole(self, batch: Batch) -> int:
         """Decode a batch without an abort."""
-        llama_cpp.llama_set_abort_callback(self.handle, llama_cpp.ggml_abort_callback(), None)
+        return self._decode_with(batch, llama_cpp.ggml_abort_callback())
+
+    def _decode_watched(self, batch: Batch, on_node: Callable[[], None]) -> int:
+        """Decode a batch with a call at each node."""
+
+        def is_aborted(_data: int | None) -> bool:
+            on_node()
+            return self._abort.is_set
+
+        return self._decode_with(batch, llama_cpp.ggml_abort_callback(is_aborted))
+
+    def _decode_with(self, batch: Batch, callback: Callable[[ctypes.c_void_p], bool]) -> int:
+        """Decode a batch with another abort callback."""
+        llama_cpp.llama_set_abort_callback(self.handle, callback, None)
         status = self._decode(batch)
         llama_cpp.llama_set_abort_callback(self.handle, self._abort.callback, self._abort.data)
         return status

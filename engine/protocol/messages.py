@@ -242,10 +242,11 @@ class Step(_Message, frozen=True):
 
 
 class Working(_Message, frozen=True):
-    """From the engine: the intake works on requests or queries that have no reply yet.
+    """From the engine: the intake works on requests or queries that have no reply yet, or a long step goes on.
 
-    Sent after a piece of work, at most once a second. It is progress like a finished step: the engine does not send it
-    while a step, or another piece of work, takes so long that the engine may be stuck.
+    Sent after a piece of work, or a part of the step, at most once a second. It is progress like a finished step: the
+    engine does not send it while a step that does not go on, or another piece of work, takes so long that the engine
+    may be stuck.
     """
 
 

@@ -41,6 +41,7 @@ class FakeEmbedder(Embedder):
         """Called in each step before the computation; may wait, for example on `aborted`."""
         self.aborted = threading.Event()
         """Set by `abort`, cleared by `arm`."""
+        self.on_progress = lambda: None
         self.numbers = True
         """False to return None, as for a vector that is not finite."""
 

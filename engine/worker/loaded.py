@@ -38,8 +38,15 @@ class LoadedModel:
     fingerprint: bytes = b""
     """Hash of everything that saved cells depend on besides their tokens."""
 
-    def lanes(self, config: EngineConfig) -> dict[type[Request], AnyLane]:
-        """Return the lane of each kind of request that the model serves."""
+    def lanes(
+        self, config: EngineConfig, on_progress: Callable[[], None] = lambda: None
+    ) -> dict[type[Request], AnyLane]:
+        """Return the lane of each kind of request that the model serves.
+
+        Args:
+            config: Configuration of the engine.
+            on_progress: Called now and then during a long step of embeddings, by its thread.
+        """
         target = config.step_target_ms / 1000
         lanes: dict[type[Request], AnyLane] = {}
         if self.runner is not None:
@@ -49,5 +56,5 @@ class LoadedModel:
             scheduler = Scheduler(ledger, step_target=target, queue_limit=config.queue_limit)
             lanes[GenerationRequest] = GenerationLane(scheduler, self.runner, self.model, config.speculation)
         embeddings = EmbeddingScheduler(self.embedding, step_target=target, queue_limit=config.queue_limit)
-        lanes[EmbeddingRequest] = EmbeddingLane(embeddings, self.open_embedder, self.model, self.embedding)
+        lanes[EmbeddingRequest] = EmbeddingLane(embeddings, self.open_embedder, self.model, self.embedding, on_progress)
         return lanes

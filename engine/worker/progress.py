@@ -26,6 +26,10 @@ class Progress:
     def __exit__(self, *_: object) -> None:
         del self._began[threading.get_ident()]
 
+    def go_on(self) -> None:
+        """Time the current work of this thread from now on, because a part of it is done."""
+        self._began[threading.get_ident()] = self._clock()
+
     def should_report(self) -> bool:
         """Return True once a second, unless a thread has worked on a step or piece for longer than `PATIENCE`."""
         with self._lock:

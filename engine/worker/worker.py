@@ -43,6 +43,7 @@ from engine.protocol.messages import (
     QueueOrder,
     SetLogLevel,
     Step,
+    Working,
 )
 from engine.request import GenerationRequest
 from engine.worker.intake import Intake
@@ -180,7 +181,8 @@ class Worker:
 
     def _serve(self, loaded: LoadedModel) -> _Serving:
         """Start the intake of a loaded model."""
-        lanes, progress = loaded.lanes(self._config), Progress()
+        progress = Progress()
+        lanes = loaded.lanes(self._config, partial(self._go_on, progress))
         loop = StepLoop(lanes.values(), self._publish, progress)
         most = self._config.queue_limit + loaded.model.info.slots  # no more can be queued
         intake = Intake(loaded.model, lanes, loop, self._write, most=most, progress=progress)
@@ -197,6 +199,12 @@ class Worker:
         states = generation.slot_states if generation else None
         slot_files = SlotFiles(states, loaded.fingerprint, loop, self._write)
         return _Serving(loop, intake, generation, slot_files, threads)
+
+    def _go_on(self, progress: Progress) -> None:
+        """Record that the current step goes on, and report it."""
+        progress.go_on()
+        if progress.should_report():
+            self._write(Working())
 
     def _publish(self, news: Iterable[tuple[int, Event]], metrics: EngineMetrics) -> None:
         self._write(Step(tuple(news), metrics))

@@ -1,7 +1,7 @@
 """The state of embedding requests, and the contract between their scheduler and an embedder, which computes vectors."""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -152,6 +152,10 @@ class EmbeddingStepResult:
 
 class Embedder(Protocol):
     """Runs plans. Only `abort` may be called from another thread."""
+
+    on_progress: Callable[[], None]
+    """Called now and then during a long step, which may take minutes where a text cannot be split. It must not
+    raise."""
 
     def shut_down(self) -> None:
         """Free the cells. Repeatable; no other method but `abort` may be called afterwards."""

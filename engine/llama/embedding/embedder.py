@@ -37,6 +37,8 @@ _LARGEST_STEP = 512
 _SMALLEST_STEP = 64
 _LOGITS_BYTES = 2**27
 """llama.cpp computes the logits of every row, too. They bound the rows of a step where the vocabulary is large."""
+_LONG_STEP = 1024
+"""Rows. A step of so many is so long that a report at each node of the graph takes little of its time."""
 _LONGEST_WHOLE = 8192
 """Tokens. A text that cannot be split takes memory for one step with all its tokens."""
 _FIRST_CELLS = 2048
@@ -74,6 +76,7 @@ class LlamaEmbedder(Embedder):
         Raises:
             LoadError: llama.cpp cannot create the context, usually because memory is short.
         """
+        self.on_progress = lambda: None
         self._limits = limits
         self._pooling = pooling_of(model)
         self._vocabulary = model.info.vocabulary
@@ -119,7 +122,8 @@ class LlamaEmbedder(Embedder):
     def run(self, chunks: EmbeddingPlan) -> EmbeddingStepResult:
         self._fill(chunks)
         began = time.perf_counter()
-        outcome = self._context.decode(self._batch)
+        rows = sum(chunk.count for chunk in chunks)
+        outcome = self._context.decode(self._batch, on_node=self.on_progress if rows >= _LONG_STEP else None)
         seconds = time.perf_counter() - began
         if outcome is Outcome.ABORTED:
             return EmbeddingStepResult(outcome, (), seconds)

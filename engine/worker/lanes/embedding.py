@@ -33,6 +33,7 @@ class EmbeddingLane(Lane[EmbeddingRequest, EmbeddingJob, EmbeddingPlan, Embeddin
         open_embedder: Callable[[int], Embedder],
         model: Model,
         limits: EmbeddingLimits,
+        on_progress: Callable[[], None],
     ) -> None:
         """Create the lane.
 
@@ -42,11 +43,13 @@ class EmbeddingLane(Lane[EmbeddingRequest, EmbeddingJob, EmbeddingPlan, Embeddin
                 the next request.
             model: the model.
             limits: the limits of the scheduler.
+            on_progress: called now and then during a long step.
         """
         self._scheduler = scheduler
         self._open_embedder = open_embedder
         self._model = model
         self._limits = limits
+        self._on_progress = on_progress
         self._opened_cells = 0
         self._embedders: deque[tuple[int, Embedder]] = deque()
         """Each with more cells than the one before. The first one is in use."""
@@ -113,5 +116,6 @@ class EmbeddingLane(Lane[EmbeddingRequest, EmbeddingJob, EmbeddingPlan, Embeddin
         except LoadError as error:
             logger.warning("an embedder cannot be opened, and a request fails", extra={"why": error.message})
             raise EngineFault(error.message, code="engine_failed") from error
+        embedder.on_progress = self._on_progress
         self._embedders.append((cells, embedder))
         self._opened_cells = cells

@@ -9,9 +9,10 @@ import pytest
 
 from engine.errors import EngineFault
 from engine.events import Embedded, Finished, Released
-from engine.protocol.messages import Accepted, Refused
+from engine.protocol.messages import Accepted, Refused, Working
 from engine.testing.fake_embedder import FakeEmbedder, vector_of
 from engine.testing.fake_model import VOCABULARY, FakeModel
+from engine.worker import progress
 from engine.worker.worker import EXIT_FAULT
 from tests.engine.worker.worker_client import GUARD, Client, Gate, slow_tokenizer
 
@@ -233,6 +234,23 @@ def test_an_embedder_that_fails_ends_the_process(client: Client) -> None:
     client.embedder.on_pass = fail
     client.embed(1, "hello")
     assert client.exits.get(timeout=GUARD) == EXIT_FAULT
+
+
+def test_a_long_pass_that_goes_on_is_reported(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "_REPORT", 0.0)
+    reported = threading.Event()
+
+    def compute() -> None:
+        client.embedder.on_progress()
+        assert reported.wait(GUARD)
+
+    client.embedder.on_pass = compute
+    client.embed(1, "hello")
+    client.expect(Accepted)
+    client.unread.clear()  # the intake has reported its work, too
+    client.expect(Working)
+    reported.set()
+    client.event(1, Embedded)
 
 
 def test_stopping_aborts_an_embedding_pass(client: Client, embedding_gate: Gate) -> None:

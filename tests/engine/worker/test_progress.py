@@ -46,6 +46,18 @@ def test_a_thread_that_takes_too_long_hides_the_progress_of_others() -> None:
     assert progress.should_report()
 
 
+def test_work_that_goes_on_does_not_hide_progress() -> None:
+    clock = Clock()
+    progress = Progress(clock)
+    with progress:
+        clock.now = PATIENCE + 1
+        assert not progress.should_report()
+        progress.go_on()
+        assert progress.should_report()
+        clock.now = 2 * (PATIENCE + 1)
+        assert not progress.should_report()
+
+
 def test_work_that_failed_has_ended() -> None:
     clock = Clock()
     progress = Progress(clock)

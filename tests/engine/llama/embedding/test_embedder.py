@@ -23,7 +23,7 @@ from tests.architectures.models import family_model
 from tests.c_calls import Handles
 from tests.engine.llama.embedding.running import Vector, computed_by_llama_cpp, embed, texts_of
 from tests.models import model_path
-from tests.random_bert import CONTEXT, WIDTH, write_random_bert
+from tests.random_bert import CONTEXT, LAYERS, WIDTH, write_random_bert
 
 POOLINGS = [gguf.PoolingType.MEAN, gguf.PoolingType.CLS, gguf.PoolingType.LAST]
 
@@ -139,6 +139,27 @@ def test_an_encoder_and_a_causal_model_report_their_limits(berts: dict[gguf.Pool
         limits = Open(berts[gguf.PoolingType.MEAN], stack).limits
         assert not limits.splits
         assert limits.longest == limits.rows == CONTEXT
+
+
+def test_a_long_step_of_an_encoder_reports_its_progress_and_can_be_aborted(
+    berts: dict[gguf.PoolingType, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("engine.llama.embedding.embedder._LONG_STEP", 64)
+    with ExitStack() as stack:
+        opened = Open(berts[gguf.PoolingType.MEAN], stack)
+        reports: list[None] = []
+        [expected] = opened.embed("a " * 100)
+        opened.embedder.on_progress = lambda: reports.append(None)
+        opened.embed("a " * 10)
+        assert not reports
+        assert (opened.embed("a " * 100)[0] == expected).all()
+        assert len(reports) > LAYERS
+        opened.embedder.on_progress = opened.embedder.abort
+        long = opened.text("a " * 100)
+        assert opened.embedder.run((EmbeddingChunk(long, long.pending),)).outcome is Outcome.ABORTED
+        opened.embedder.arm()
+        opened.embedder.on_progress = lambda: None
+        assert (opened.embed("a " * 100)[0] == expected).all()
 
 
 def test_an_encoder_takes_its_longest_text(berts: dict[gguf.PoolingType, Path]) -> None:
