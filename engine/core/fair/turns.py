@@ -5,7 +5,7 @@ quantum of tokens, times its weight. Three things differ here:
 
 - The cost of a request is known only at its end. So a client may overspend; the excess counts in its next rounds
   (surplus round robin; Adiseshu, Parulkar and Varghese, 1996). A start is charged an estimate, which is replaced by the
-  tokens that were computed when the sequence leaves its slot.
+  tokens that were computed when the sequence leaves its slot, and those of a step that still runs.
 - A client is kept under the round in which it is due, and rounds in which no client is due are skipped. So no operation
   visits all clients.
 - A request holds its slot for long. So what a client was charged and has not received yet counts against it when
