@@ -71,6 +71,7 @@ RULES: dict[str, set[str]] = {
     "engine.protocol": {"engine.protocol", *VOCABULARY, "msgspec"},
     "engine.client.checkup": {"engine.client.process", *VOCABULARY, "msgspec"},
     "engine.client": {"engine.client", "engine.protocol", *VOCABULARY, "anyio"},
+    "engine.client.exchange": {"engine.client", "engine.protocol", "engine.core.fair.shares", *VOCABULARY, "anyio"},
     "engine.described": {"engine.client", *VOCABULARY, "typing_extensions"},
     "engine.protocol.pipes": {"anyio"},
     "engine.core": {"engine.core", *VOCABULARY},

@@ -8,7 +8,8 @@ import anyio
 from engine.client.mailbox import Mailbox
 from engine.client.measurements.histogram import TOKEN_GAPS, Histogram
 from engine.client.pace import QueuePace
-from engine.errors import Busy, EngineError, EngineFault, RequestError, SlowReader, Unavailable
+from engine.core.fair.shares import Shares
+from engine.errors import EngineError, EngineFault, RequestError, SlowReader, Unavailable
 from engine.events import Event, Released
 from engine.info import EngineMetrics, QueuedRequest
 from engine.protocol.messages import Accepted, Cancel, Embed, EndReasoning, Generate, Refused, ToEngine
@@ -47,6 +48,7 @@ class Exchange:
         self._restarts = False
         self._in_flight: dict[int, Mailbox] = {}
         self._waiting: dict[Mailbox, None] = {}
+        self._shares = Shares(capacity)
         self._pace = QueuePace()
         self._keys = itertools.count(1)
 
@@ -63,8 +65,7 @@ class Exchange:
     def connect(self, send: Send) -> None:
         """Connect to an engine that is ready, and send it the requests that wait for it, in their order."""
         self._send = send
-        waiting, self._waiting = self._waiting, {}
-        for mailbox in waiting:
+        for mailbox in self._take_waiting():
             try:
                 self._dispatch(mailbox, send)
             except RequestError as error:
@@ -79,7 +80,7 @@ class Exchange:
 
         Raises:
             Unavailable: The engine is not ready, and does not restart.
-            Busy: Too many requests wait for the engine.
+            Busy: Too many requests wait for the engine, or too many of this client.
             RequestError: A frame cannot carry the request.
         """
         mailbox = Mailbox(request, patience, self.gaps)
@@ -87,10 +88,9 @@ class Exchange:
             self._dispatch(mailbox, self._send)
         elif not self._restarts:
             raise Unavailable("The engine is not ready.", code="engine_unavailable")
-        elif len(self._waiting) >= self._capacity:
-            raise Busy(f"{self._capacity} requests wait for the engine to restart", code="queue_full")
         else:
-            self._waiting[mailbox] = None
+            self._shares.check_room(request.client)
+            self._wait(mailbox)
         return mailbox
 
     def cancel(self, mailbox: Mailbox, reason: str, error: EngineError | None = None) -> None:
@@ -107,6 +107,7 @@ class Exchange:
         mailbox.cancel(reason, error or EngineFault("The request was cancelled.", code="cancelled"), now)
         if mailbox.key is None:
             del self._waiting[mailbox]
+            self._shares.leave(mailbox.request.client)
             mailbox.deliver(Released("restarting", 0, 0), now)
         elif self._send is not None:
             self._send(Cancel(mailbox.key))
@@ -182,7 +183,7 @@ class Exchange:
         for mailbox in lost.values():
             if mailbox.can_replay:
                 mailbox.reset()
-                self._waiting[mailbox] = None
+                self._wait(mailbox)
             else:
                 error = EngineFault("The engine died while it worked on this request.", code="engine_died")
                 mailbox.fail(error, self._time())
@@ -190,9 +191,19 @@ class Exchange:
     def close(self, error: Callable[[], EngineError]) -> None:
         """Fail the requests that wait for the engine, each with an error: no further process starts."""
         self._restarts = False
-        waiting, self._waiting = self._waiting, {}
-        for mailbox in waiting:
+        for mailbox in self._take_waiting():
             mailbox.fail(error(), self._time())
+
+    def _wait(self, mailbox: Mailbox) -> None:
+        """Let a request wait for the next engine."""
+        self._waiting[mailbox] = None
+        self._shares.enter(mailbox.request.client)
+
+    def _take_waiting(self) -> Iterable[Mailbox]:
+        """Remove the requests that wait, and return them in their order."""
+        waiting, self._waiting = self._waiting, {}
+        self._shares = Shares(self._capacity)
+        return waiting
 
     def _waiting_clients(self) -> Iterator[str]:
         """Yield the client of each generation request that the engine has and that has not started."""

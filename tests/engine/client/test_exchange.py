@@ -470,6 +470,21 @@ async def test_a_request_before_the_first_engine_and_after_the_last_is_refused(l
             exchange.open(ask(""), patience=None)
 
 
+async def test_a_client_leaves_room_for_others_while_the_engine_restarts() -> None:
+    exchange = Exchange(capacity=18)
+    exchange.connect(lambda _message: None)
+    exchange.open(ask("").replaced(client="greedy"), patience=None)
+    exchange.disconnect()
+    waiting = [exchange.open(ask("").replaced(client="greedy"), patience=None) for _ in range(15)]
+    with pytest.raises(Busy, match=r"^16 requests of this client are waiting already"):
+        exchange.open(ask("").replaced(client="greedy"), patience=None)
+    exchange.open(ask("").replaced(client="other"), patience=None)
+    for mailbox in waiting:
+        exchange.cancel(mailbox, "gone")
+    exchange.open(ask("").replaced(client="greedy"), patience=None)
+    assert exchange.waiting == 3
+
+
 async def test_requests_between_two_engines_wait_behind_the_replays_in_order(line: Line) -> None:
     replayed = line.open("replayed")
     line.exchange.disconnect()
