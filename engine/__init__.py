@@ -12,7 +12,6 @@ from engine.client.opening import open_engine
 from engine.client.repack_cache import RepackCache
 from engine.client.status import EngineState, EngineStatus
 from engine.client.timeouts import Supervision
-from engine.client_turns import ClientTurns
 from engine.config import EngineConfig
 from engine.described import DescribedEngine, RunsElsewhereError
 from engine.embedded import path as embedded_model
@@ -37,6 +36,7 @@ from engine.events import (
     TokenDetail,
     TokenRun,
 )
+from engine.fairness.client_turns import ClientTurns
 from engine.info import EngineMetrics, HeldPrefix, ModelInfo, QueuedRequest, SlotInfo
 from engine.prompt import Infill, Prompt, PromptText, TextPrompt, all_plain, text_of
 from engine.request import (

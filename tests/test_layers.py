@@ -12,13 +12,13 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 VOCABULARY = {
     *(
-        "engine.client_turns",
         "engine.checkup",
         "engine.config",
         "engine.control_groups",
         "engine.environment",
         "engine.errors",
         "engine.events",
+        "engine.fairness",
         "engine.gguf",
         "engine.info",
         "engine.hardware",
@@ -71,7 +71,6 @@ RULES: dict[str, set[str]] = {
     "engine.protocol": {"engine.protocol", *VOCABULARY, "msgspec"},
     "engine.client.checkup": {"engine.client.process", *VOCABULARY, "msgspec"},
     "engine.client": {"engine.client", "engine.protocol", *VOCABULARY, "anyio"},
-    "engine.client.exchange": {"engine.client", "engine.protocol", "engine.core.fair.shares", *VOCABULARY, "anyio"},
     "engine.described": {"engine.client", *VOCABULARY, "typing_extensions"},
     "engine.protocol.pipes": {"anyio"},
     "engine.core": {"engine.core", *VOCABULARY},

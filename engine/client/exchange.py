@@ -8,9 +8,9 @@ import anyio
 from engine.client.mailbox import Mailbox
 from engine.client.measurements.histogram import TOKEN_GAPS, Histogram
 from engine.client.pace import QueuePace
-from engine.core.fair.shares import Shares
 from engine.errors import EngineError, EngineFault, RequestError, SlowReader, Unavailable
 from engine.events import Event, Released
+from engine.fairness.shares import Shares
 from engine.info import EngineMetrics, QueuedRequest
 from engine.protocol.messages import Accepted, Cancel, Embed, EndReasoning, Generate, Refused, ToEngine
 from engine.request import GenerationRequest, Request

@@ -4,10 +4,10 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import chain
 
-from engine.core.fair.shares import Shares
 from engine.core.fair.turns import FairTurns
 from engine.core.group import SequenceGroup
 from engine.core.sequence import Sequence
+from engine.fairness.shares import Shares
 
 
 class Queue:

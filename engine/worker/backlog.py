@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
-from engine.client_turns import ClientTurns
 from engine.errors import Busy
+from engine.fairness.client_turns import ClientTurns
 from engine.worker.slices import Effort, Slices
 
 

@@ -16,13 +16,13 @@ from engine.core.embedding.step import (
     EmbeddingStepResult,
     EmbeddingText,
 )
-from engine.core.fair.shares import Shares
 from engine.core.fair.turns import FairTurns
 from engine.core.kv.cell_changes import Removal
 from engine.core.lane import News, Outbox, StepMembers, Work
 from engine.core.step import Outcome
 from engine.core.turns import Demand, Turn
 from engine.events import Embedded, Failed, Released
+from engine.fairness.shares import Shares
 from engine.info import NO_METRICS, EngineMetrics, HeldPrefix, SlotInfo
 
 

@@ -1,6 +1,6 @@
 """Turns among clients."""
 
-from engine.client_turns import ClientTurns
+from engine.fairness.client_turns import ClientTurns
 
 
 def take_all(turns: ClientTurns[str]) -> list[str]:

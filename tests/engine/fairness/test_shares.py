@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.core.fair.shares import Shares
 from engine.errors import Busy
+from engine.fairness.shares import Shares
 
 
 def fill(shares: Shares, client: str) -> int:

@@ -1,0 +1,1 @@
+"""Fairness among clients that wait, in the gateway and in the engine."""
