@@ -91,7 +91,7 @@ class TemplateCapabilities:
     complete_tools: bool = False
     """Requires what a tool may lack: a description, and properties of its parameters."""
     efforts: tuple[str, ...] = ()
-    """Values of `reasoning_effort` that it takes, if it refuses others."""
+    """Values of `reasoning_effort` that it takes, if it does not take all."""
 
     def adapt(self, messages: Sequence[TemplateMessage]) -> list[TemplateMessage]:
         """Return the messages in the shape that the template requires. Does not modify the arguments."""
@@ -224,17 +224,22 @@ def _with_tools(render: Render, found: TemplateCapabilities) -> TemplateCapabili
 
 
 def _efforts(render: Render, found: TemplateCapabilities) -> tuple[str, ...]:
-    """Return the efforts that the template takes; empty if it takes all."""
+    """Return the efforts that the template takes; empty if it takes all.
+
+    It does not take "none" if it ignores the name, but not that of the least effort.
+    """
     variables = {"messages": found.adapt([_GREETING]), "tools": found.describe(()), "add_generation_prompt": True}
 
-    def takes(effort: str) -> bool:
+    def prompt(**chosen: object) -> str | None:
         try:
-            render({**variables, "reasoning_effort": effort, "enable_thinking": effort != "none"})
+            return render({**variables, **chosen})
         except RequestError:
-            return False
-        return True
+            return None
 
-    taken = tuple(filter(takes, (*EFFORTS, NO_THINK)))
+    names = (*EFFORTS, NO_THINK)
+    prompts = {name: prompt(reasoning_effort=name, enable_thinking=name != "none") for name in names}
+    ignored = {"none", NO_THINK} if prompts["none"] == prompt() != prompts["minimal"] else set()
+    taken = tuple(name for name in names if prompts[name] is not None and name not in ignored)
     return () if set(EFFORTS) <= set(taken) else taken
 
 

@@ -22,8 +22,16 @@ Verbosity: TypeAlias = Literal["low", "medium", "high"]
 _KIMI_EFFORTS = {"minimal": "low", "low": "low", "medium": "high", "high": "high", "xhigh": "max", "max": "max"}
 """Efforts of Kimi K3, whose template refuses others and has "max" without any."""
 
-_STRENGTHS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "xhigh"}
-"""Strengths of Muse Glimmer's reasoning."""
+_STRENGTHS = {
+    "none": "low",
+    "minimal": "low",
+    "low": "low",
+    "medium": "medium",
+    "high": "high",
+    "xhigh": "xhigh",
+    "max": "xhigh",
+}
+"""Strengths of Muse Glimmer's reasoning, which it always has: without a strength it is "high"."""
 
 PARSE_SPECIAL = (
     "Names of control tokens in the client's texts become these tokens. Default: as the server was started, by "
@@ -65,16 +73,19 @@ def template_variables(
 def with_fitting_effort(variables: Mapping[str, Any], taken: Sequence[str]) -> Mapping[str, Any]:
     """Return variables with the nearest effort that a template takes, the higher of two.
 
+    "none" is left out where the template has no name for it, and does not take "minimal".
+
     Args:
         variables: the variables.
         taken: the efforts that it takes, in their order; empty if it takes all.
     """
-    effort = variables.get("reasoning_effort")
+    effort = _effort(variables)
     if not taken or effort in taken or effort not in EFFORTS:
         return variables
     others = {name: value for name, value in variables.items() if name != "reasoning_effort"}
     if effort == "none":
-        return {**others, "reasoning_effort": NO_THINK} if NO_THINK in taken else others
+        least = next((name for name in (NO_THINK, "minimal") if name in taken), None)
+        return others if least is None else {**others, "reasoning_effort": least}
     wanted = EFFORTS.index(effort)
     ranks = [EFFORTS.index(one) for one in taken if one not in {"none", NO_THINK}]
     nearest = min(ranks, key=lambda rank: (abs(rank - wanted), -rank), default=None)
@@ -90,6 +101,14 @@ def with_other_names(variables: Mapping[str, Any]) -> Mapping[str, Any]:
     others: dict[str, object] = {}
     if isinstance(on := variables.get("enable_thinking"), bool):
         others |= {"thinking": on, "thinking_mode": "enabled" if on else "disabled"}
-    if isinstance(effort := variables.get("reasoning_effort"), str) and effort in _KIMI_EFFORTS:
-        others |= {"thinking_effort": _KIMI_EFFORTS[effort], "reasoning_strength": _STRENGTHS[effort]}
+    if isinstance(effort := _effort(variables), str):
+        if effort in _KIMI_EFFORTS:
+            others["thinking_effort"] = _KIMI_EFFORTS[effort]
+        if effort in _STRENGTHS:
+            others["reasoning_strength"] = _STRENGTHS[effort]
     return {**others, **variables}
+
+
+def _effort(variables: Mapping[str, Any]) -> object:
+    """Return the effort of reasoning: "none" where it is only switched off, None if the variables have neither."""
+    return variables.get("reasoning_effort", "none" if variables.get("enable_thinking") is False else None)

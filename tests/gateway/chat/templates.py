@@ -125,3 +125,9 @@ EFFORTS = """
 {%- for m in messages %}{{ m.content }}{% endfor %} {{ reasoning_effort }}
 """
 """Takes only some efforts, which stand in place of `efforts_taken`: Qwen 3.8's and Hunyuan 3's."""
+
+NO_NONE = """
+{%- for m in messages %}{{ m.content }}{% endfor %}
+{%- if reasoning_effort in ['low', 'minimal'] %} no reasoning{% endif %}
+"""
+"""Solar Open's: "minimal" leaves reasoning out, and "none" is one of the names that it does not know."""

@@ -60,7 +60,9 @@ def test_the_effort_of_reasoning_has_the_name_and_the_values_of_kimi_k3(given: d
     assert prompt_of("{{ thinking_effort }}", TemplateDefaults(), template_kwargs=given) == text
 
 
-@pytest.mark.parametrize(("effort", "text"), [("minimal", "low"), ("medium", "medium"), ("max", "xhigh"), ("none", "")])
+@pytest.mark.parametrize(
+    ("effort", "text"), [("minimal", "low"), ("medium", "medium"), ("max", "xhigh"), ("none", "low")]
+)
 def test_the_effort_of_reasoning_is_the_strength_of_muse_glimmer(effort: str, text: str) -> None:
     given = {"reasoning_effort": effort}
     assert prompt_of("{{ reasoning_strength }}", TemplateDefaults(), template_kwargs=given) == text
@@ -114,3 +116,27 @@ def test_tools_have_firefunctions_name_too() -> None:
     source = "{{ functions }}"
     assert prompt_of(source, TemplateDefaults()) == ""
     assert '"name": "add"' in prompt_of(source, TemplateDefaults(), tools=(Tool("add", "Adds."),))
+
+
+@pytest.mark.parametrize(("effort", "text"), [("none", "Hi no reasoning"), ("low", "Hi no reasoning"), ("high", "Hi")])
+def test_no_effort_is_the_least_one_where_the_template_ignores_the_name(effort: Effort, text: str) -> None:
+    given = template_variables(effort, None, {})
+    assert prompt_of(templates.NO_NONE, TemplateDefaults(), template_kwargs=given) == text
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (templates.NO_NONE, "Hi no reasoning"),
+        (
+            templates.EFFORTS.replace("efforts_taken", "['no_think', 'high']").replace("enable_thinking", "off"),
+            "Hi no_think",
+        ),
+        ("{{ reasoning_strength }}", "low"),
+        ("{{ reasoning_effort }}", ""),
+    ],
+)
+def test_the_switch_alone_is_no_effort(source: str, text: str) -> None:
+    """As Anthropic's clients send it."""
+    for defaults, given in (("{}", {"enable_thinking": False}), ('{"enable_thinking": false}', {})):
+        assert prompt_of(source, TemplateDefaults(variables=defaults), template_kwargs=given) == text
