@@ -132,7 +132,7 @@ class Http1(H11Protocol):
         if state is h11.SEND_RESPONSE and isinstance(self.stream, Stream):
             await self.stream.refuse_body(MALFORMED, status)
             return
-        if state in {h11.IDLE, h11.SEND_RESPONSE}:
+        if state is h11.IDLE:
             await self._send_error_response(status)
         await self._close(MALFORMED)
 
@@ -253,8 +253,7 @@ class Http1(H11Protocol):
         if request is None or request.method != b"HEAD":
             await self._send_h11_event(h11.Data(data=bytes(response.body)))
         await self._send_h11_event(h11.EndOfMessage())
-        if self.stream is None:  # otherwise the application logs its request
-            log_exchange(self._refused(request, request_id, status_code, len(response.body)), {})
+        log_exchange(self._refused(request, request_id, status_code, len(response.body)), {})
 
     def _refused(self, request: h11.Request | None, request_id: str, status: int, sent: int) -> Exchange:
         """Return the exchange of a request that no application gets."""
