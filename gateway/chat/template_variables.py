@@ -73,12 +73,15 @@ def template_variables(
 def with_fitting_effort(variables: Mapping[str, Any], taken: Sequence[str]) -> Mapping[str, Any]:
     """Return variables with the nearest effort that a template takes, the higher of two.
 
-    "none" is left out where the template has no name for it, and does not take "minimal".
+    "none" is left out where the template has no name for it, and does not take "minimal". A template with the name of
+    Hunyuan's does not reason without an effort, so that the switch alone is a medium one.
 
     Args:
         variables: the variables.
         taken: the efforts that it takes, in their order; empty if it takes all.
     """
+    if variables.get("enable_thinking") is True and NO_THINK in taken:
+        variables = {"reasoning_effort": "medium", **variables}
     effort = _effort(variables)
     if not taken or effort in taken or effort not in EFFORTS:
         return variables

@@ -140,3 +140,21 @@ def test_the_switch_alone_is_no_effort(source: str, text: str) -> None:
     """As Anthropic's clients send it."""
     for defaults, given in (("{}", {"enable_thinking": False}), ('{"enable_thinking": false}', {})):
         assert prompt_of(source, TemplateDefaults(variables=defaults), template_kwargs=given) == text
+
+
+@pytest.mark.parametrize(
+    ("taken", "given", "text"),
+    [
+        (["no_think", "low", "high"], {"enable_thinking": True}, "Hi high"),
+        (["no_think", "medium"], {"enable_thinking": True}, "Hi medium"),
+        (["no_think", "low"], {"enable_thinking": True, "reasoning_effort": "no_think"}, "Hi no_think"),
+        (["no_think", "low"], {}, "Hi "),
+        (["low", "high"], {"enable_thinking": True}, "Hi "),
+    ],
+)
+def test_the_switch_alone_is_an_effort_where_the_template_has_none_without_it(
+    taken: list[str], given: dict[str, Any], text: str
+) -> None:
+    """Hunyuan 3's, for the clients of Ollama and of Anthropic."""
+    source = templates.EFFORTS.replace("efforts_taken", str(taken)).replace("enable_thinking", "off")
+    assert prompt_of(source, TemplateDefaults(), template_kwargs=given) == text
