@@ -91,7 +91,7 @@ class SlotStates:
         if not 0 <= seq_id < len(self._ledger.slots):
             raise RequestError("Invalid slot ID", code="invalid_value", param="id_slot")
         slot = self._ledger.slots[seq_id]
-        if slot.holder is not None or slot.leaving is not None:
+        if slot.holder is not None:
             return None
         if slot.cached and slot.partition != partition:
             message = "the slot has a prompt of another client, or one with other LoRA adapters"

@@ -10,6 +10,7 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.core.lane import News, StepMembers, Work
+from engine.core.partition import partition_hash
 from engine.core.step import Change, StepPlan
 from engine.core.turns import Demand, Turn
 from engine.errors import Busy, EngineFault
@@ -25,6 +26,7 @@ from engine.worker.loaded import LoadedModel
 from engine.worker.loop import StepLoop
 from engine.worker.progress import Progress
 from engine.worker.slices import Effort, Slices
+from engine.worker.slot_states import SlotState
 from tests.engine.driver import AtOnce, Driver, at_once, request
 
 GUARD = 10.0
@@ -539,3 +541,24 @@ def test_work_for_a_slot_sleeps_while_its_sequence_waits_for_a_file(
     assert done.wait(GUARD)
     loop.stop()
     stepping.join(GUARD)
+
+
+def test_work_for_a_slot_comes_before_requests_that_wait_for_it() -> None:
+    driver = Driver(FakeModel(slots=1))
+    lane = GenerationLane(driver.scheduler, driver.run, driver.model, None)
+    loop = StepLoop([lane], lambda _news, _metrics: None, Progress(), AtOnce())
+    for key in (1, 2, 3):
+        loop.add(lane, at_once(lane.admit(key, request(max_tokens=3, cache_prompt=False))), lambda: None)
+    loop._step()
+    saved: list[tuple[SlotState | None, list[int]]] = []
+
+    def job() -> bool:
+        state = lane.slot_states.read(0, partition_hash(""))
+        if state is not None:
+            saved.append((state, list(driver.scheduler.queue())))
+        return state is not None
+
+    loop.between_steps(job)
+    while driver.scheduler.busy:
+        loop._step()
+    assert saved == [(SlotState((), b""), [2, 3])]
