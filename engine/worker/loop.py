@@ -49,7 +49,7 @@ class StepLoop:
         self._publishing = threading.Lock()  # taken before the other, so that metrics come in their order
         self._wake = threading.Condition(self._lock)
         self._stopped = False
-        self._jobs: list[Callable[[], bool]] = []
+        self._jobs: list[tuple[Callable[[], None], Callable[[], bool]]] = []
         self._following: tuple[AnyLane, Any] | None = None
         self._background = background or Background("results")
 
@@ -87,15 +87,16 @@ class StepLoop:
         if released is not None:
             self.publish([(key, released)])
 
-    def between_steps(self, job: Callable[[], bool]) -> None:
-        """Call a job in the step thread under the lock: before the next step, and before later ones until it is done.
+    def between_steps(self, job: Callable[[], None], *, when: Callable[[], bool]) -> None:
+        """Call a job once, in the step thread under the lock, between two steps.
 
         Args:
-            job: Returns whether it is done. One that is not is called again after the next step, or change of the
-                loop's work. If it raises, the process ends.
+            job: If it raises, the process ends.
+            when: Returns whether the job may be called. Asked under the lock, after each step and each change of the
+                loop's work.
         """
         with self._lock:
-            self._jobs.append(job)
+            self._jobs.append((job, when))
             self._wake.notify()
 
     def publish(self, news: News) -> None:
@@ -178,8 +179,7 @@ class StepLoop:
 
     def _next_step(self) -> None:
         with self._lock:
-            jobs, self._jobs = len(self._jobs), [job for job in self._jobs if not job()]
-            done = len(self._jobs) < jobs  # cells may have changed
+            done = self._do_jobs()
             works = self._plan()
             if self._jobs and not works and not self._stopped:  # a job waits for a sequence that waits for a file
                 self._wake.wait()
@@ -190,6 +190,16 @@ class StepLoop:
         for lane, work in works:
             if work.plan is not None and self._arm(lane):
                 self._run_step(lane, work.plan)
+
+    def _do_jobs(self) -> bool:
+        """Do the jobs that may be done now. Return whether there were any: they may have changed cells."""
+        jobs, self._jobs = self._jobs, []
+        for job, when in jobs:
+            if when():
+                job()
+            else:
+                self._jobs.append((job, when))
+        return len(self._jobs) < len(jobs)
 
     def _plan(self) -> list[tuple[AnyLane, Work[Any]]]:
         """Return the work of every lane that has some. At most one lane runs a step, if there is demand."""
@@ -217,7 +227,7 @@ class StepLoop:
         It needs no `arm`: an abort comes with the end of the loop, or of all members of a step that no other follows.
         """
         with self._lock:
-            if self._stopped or self._jobs:
+            if self._stopped or any(when() for _, when in self._jobs):
                 return None
             for other in self._lanes:
                 if other is not lane and other.scheduler.busy:

@@ -112,34 +112,31 @@ class SlotFiles:
 
     def _act(self, states: SlotStates, query: KeepSlot, done: Future[Any]) -> SlotKept:
         seq_id, partition = query.slot, partition_hash(query.partition, query.adapters)
+        is_free = partial(states.is_free, seq_id)
         match query.action:
             case SlotAction.SAVE:
-                state = self._at_rest(partial(states.read, seq_id, partition), done)
+                state = self._at_rest(partial(states.read, seq_id, partition), is_free, done)
                 return SlotKept(len(state.tokens), write_state(Path(query.file), state, self._fingerprint))
             case SlotAction.RESTORE:
                 state, size = read_state(Path(query.file), self._fingerprint)
-                return SlotKept(self._at_rest(partial(states.write, seq_id, partition, state), done), size)
+                return SlotKept(self._at_rest(partial(states.write, seq_id, partition, state), is_free, done), size)
             case SlotAction.ERASE:
-                return SlotKept(self._at_rest(partial(states.erase, seq_id, partition), done), 0)
+                return SlotKept(self._at_rest(partial(states.erase, seq_id, partition), is_free, done), 0)
 
-    def _at_rest(self, work: Callable[[], T | None], done: Future[T]) -> T:
+    def _at_rest(self, work: Callable[[], T], is_free: Callable[[], bool], done: Future[T]) -> T:
         """Do work between two steps, as soon as the slot is free, and return its result."""
 
-        def attempt() -> bool:
+        def act() -> None:
             if done.cancelled():
-                return True
-            result, failure = None, None
+                return
             try:
-                result = work()
+                settle = partial(done.set_result, work())
             except (EngineError, MemoryError) as error:
-                failure = error
-            if result is None and failure is None:
-                return False
+                settle = partial(done.set_exception, error)
             if done.set_running_or_notify_cancel():  # a cancel may have come during the work
-                done.set_exception(failure) if result is None else done.set_result(result)
-            return True
+                settle()
 
-        self._loop.between_steps(attempt)
+        self._loop.between_steps(act, when=lambda: done.cancelled() or is_free())
         return done.result()
 
 

@@ -21,10 +21,10 @@ class SlotState:
 
 
 class SlotStates:
-    """Reads and changes free slots. Every method returns None while a sequence holds the slot.
+    """Reads and changes free slots.
 
     Each slot belongs to a cache partition, so that no client sees the prompt of another one. `partition` is that of the
-    client. For the step thread, under the lock of the step loop.
+    client. Called under the lock of the step loop; all but `is_free` by the step thread, between two steps.
     """
 
     def __init__(self, ledger: KVLedger, runner: Runner, vocabulary: int) -> None:
@@ -34,19 +34,21 @@ class SlotStates:
         self.slots = len(ledger.slots)
         """Number of slots."""
 
-    def read(self, seq_id: int, partition: str) -> SlotState | None:
+    def is_free(self, seq_id: int) -> bool:
+        """Return whether the other methods may be called: no sequence holds the slot, or there is no such slot."""
+        return not 0 <= seq_id < self.slots or self._ledger.slots[seq_id].holder is None
+
+    def read(self, seq_id: int, partition: str) -> SlotState:
         """Return the tokens and the cells of a slot. The cost grows with the cells.
 
         Raises:
             RequestError: There is no such slot, or it belongs to another client.
         """
         slot = self._find(seq_id, partition)
-        if slot is None:
-            return None
         self._apply()
         return SlotState(tuple(slot.cached), self._runner.cache.read(seq_id) if slot.cached else b"")
 
-    def write(self, seq_id: int, partition: str, state: SlotState) -> int | None:
+    def write(self, seq_id: int, partition: str, state: SlotState) -> int:
         """Replace the cells of a slot, and return their number. The cost grows with the cells.
 
         Raises:
@@ -54,8 +56,6 @@ class SlotStates:
                 this model.
         """
         slot, tokens = self._find(seq_id, partition), list(state.tokens)
-        if slot is None:
-            return None
         if not all(0 <= token < self._vocabulary for token in tokens):
             raise RequestError("the file is of another model", code="invalid_file", param="filename")
         self._ledger.vacate(slot)
@@ -68,31 +68,27 @@ class SlotStates:
             self._ledger.fill(slot, Prefix(tokens, len(tokens), partition))
         return len(tokens)
 
-    def erase(self, seq_id: int, partition: str) -> int | None:
+    def erase(self, seq_id: int, partition: str) -> int:
         """Drop the cells of a slot, and what begins alike in host memory. Return the number of its cells.
 
         Raises:
             RequestError: There is no such slot, or it belongs to another client.
         """
         slot = self._find(seq_id, partition)
-        if slot is None:
-            return None
         erased = slot.size
         self._ledger.erase(slot)
         self._apply()
         return erased
 
-    def _find(self, seq_id: int, partition: str) -> Slot | None:
-        """Return a slot, or None while a sequence holds it.
+    def _find(self, seq_id: int, partition: str) -> Slot:
+        """Return a slot.
 
         Raises:
             RequestError: There is no such slot, or its cells belong to another partition.
         """
-        if not 0 <= seq_id < len(self._ledger.slots):
+        if not 0 <= seq_id < self.slots:
             raise RequestError("Invalid slot ID", code="invalid_value", param="id_slot")
         slot = self._ledger.slots[seq_id]
-        if slot.holder is not None:
-            return None
         if slot.cached and slot.partition != partition:
             message = "the slot has a prompt of another client, or one with other LoRA adapters"
             raise RequestError(message, code="foreign_slot", param="id_slot")

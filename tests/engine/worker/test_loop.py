@@ -420,13 +420,25 @@ def test_a_job_between_steps_comes_after_the_known_step() -> None:
     engine = ahead()
     done: list[str] = []
 
-    def job() -> bool:
-        done.append(engine.passes)
-        return True
-
-    engine.loop.between_steps(job)
+    engine.loop.between_steps(lambda: done.append(engine.passes), when=lambda: True)
     engine.step(2)
     assert done == ["D"]
+
+
+def test_steps_are_known_while_a_job_waits() -> None:
+    engine = ahead()
+    engine.loop.between_steps(lambda: None, when=lambda: False)
+    engine.step()
+    assert engine.loop._following is not None
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_job_that_waits_comes_after_the_step_that_runs(steps: int) -> None:
+    engine = ahead()
+    done: list[str] = []
+    engine.loop.between_steps(lambda: done.append(engine.passes), when=lambda: len(engine.passes) >= steps)
+    engine.step(10)
+    assert done == ["D" * max(1, steps)]
 
 
 def test_no_step_follows_a_stop_also_where_steps_cannot_be_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -524,15 +536,10 @@ def test_work_for_a_slot_sleeps_while_its_sequence_waits_for_a_file(
             asleep.set()
         return wait(timeout)
 
-    def job() -> bool:
-        if driver.ledger.held == 0:
-            done.set()
-        return done.is_set()
-
     monkeypatch.setattr(loop._wake, "wait", record)
     loop.add(lane, at_once(lane.admit(1, request(prompt + "and an end", max_tokens=3))), lambda: None)
     driver.scheduler.demand()  # it has its slot, and its file is read
-    loop.between_steps(job)
+    loop.between_steps(done.set, when=lambda: driver.ledger.held == 0)
     stepping = threading.Thread(target=loop.run)
     stepping.start()
     assert asleep.wait(GUARD)
@@ -550,15 +557,12 @@ def test_work_for_a_slot_comes_before_requests_that_wait_for_it() -> None:
     for key in (1, 2, 3):
         loop.add(lane, at_once(lane.admit(key, request(max_tokens=3, cache_prompt=False))), lambda: None)
     loop._step()
-    saved: list[tuple[SlotState | None, list[int]]] = []
+    saved: list[tuple[SlotState, list[int]]] = []
 
-    def job() -> bool:
-        state = lane.slot_states.read(0, partition_hash(""))
-        if state is not None:
-            saved.append((state, list(driver.scheduler.queue())))
-        return state is not None
+    def save() -> None:
+        saved.append((lane.slot_states.read(0, partition_hash("")), list(driver.scheduler.queue())))
 
-    loop.between_steps(job)
+    loop.between_steps(save, when=lambda: lane.slot_states.is_free(0))
     while driver.scheduler.busy:
         loop._step()
     assert saved == [(SlotState((), b""), [2, 3])]
