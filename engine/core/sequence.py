@@ -115,9 +115,9 @@ class Sequence:
         self.request, self.choice = request, choice
         self.adapters = adapter_set(request.adapters or ())
         self._partition = partition_hash(request.cache_partition, self.adapters) if request.cache_prompt else None
-        self.tokens = prompt
-        self.prompt = len(prompt)
+        self.tokens, self.prompt = prompt, len(prompt)
         self.discarded = self.computed = self.cached = self.work = self.charged = 0
+        self._read = 0  # prompt tokens that were computed, also before a preemption
         self.seq_id, self.overtaken = -1, False
         self.state = State.WAITING
         self.seed = _seed_of(request, choice)
@@ -255,13 +255,13 @@ class Sequence:
             self.output.decode_seconds += seconds
             return 0
         self.output.prompt_seconds += seconds
+        self._read = max(self._read, self.prompt - self.unread)
         return min(tokens, unread)
 
     def progress(self) -> Text:
-        """Return the event with the progress of the prompt. After a preemption, reused cells may be computed again."""
-        read = max(self.cached, min(self.computed, self.prompt))
-        seconds = self.output.prompt_seconds
-        return Text(self.choice, "", progress=PromptProgress(self.prompt, self.cached, read, seconds))
+        """Return the event with the progress of the prompt. It stands still while tokens are computed again."""
+        progress = PromptProgress(self.prompt, self.cached, max(self.cached, self._read), self.output.prompt_seconds)
+        return Text(self.choice, "", progress=progress)
 
     def append(self, token: Token) -> bool:
         """Append a drawn token; `output` takes it next. Return whether the token or the limit may end the choice."""

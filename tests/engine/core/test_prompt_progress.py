@@ -47,3 +47,20 @@ def test_a_preempted_prompt_has_read_no_less_than_it_found() -> None:
     found = [one for one in progress_of(driver.news[key]) if one[0] == 500]
     assert len(found) > 2, "it is computed again"
     assert all(cached == 499 <= processed for _, cached, processed in found)
+
+
+def test_the_progress_of_a_preempted_prompt_stands_still_until_it_is_computed_again() -> None:
+    driver = Driver(FakeModel(slots=2, context=4096))
+    key = driver.add(
+        "x" * 1200, "y" * 1200, max_tokens=50, client="one", cache_prompt=False, stream=True, progress=True
+    )
+    while min(slot.size for slot in driver.ledger.slots) < 600:
+        driver.step()
+    driver.add("z" * 100, client="other")
+    driver.drain()
+    assert driver.scheduler.metrics().preempted == 1
+    for choice in range(2):
+        found = progress_of([event for event in driver.news[key] if isinstance(event, Text) and event.choice == choice])
+        processed = [one[2] for one in found]
+        assert processed == sorted(processed)
+        assert processed[-1] == 1200
