@@ -1,5 +1,6 @@
 """PostgreSQL by URL, through psycopg's blocking connection, because its asynchronous one does not run on Trio."""
 
+import select
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -104,6 +105,8 @@ class PostgresDatabase(Database, Batches):
             return [_rows(cursor) for cursor in cursors]
 
     def _connect(self) -> psycopg.Connection:
+        if self._connection is not None and _has_ended(self._connection):
+            self._disconnect()
         if self._connection is None:
             self._connection = psycopg.connect(
                 self._url,
@@ -112,6 +115,7 @@ class PostgresDatabase(Database, Batches):
                 application_name="llama-gateway",
                 tcp_user_timeout=1000 * CONNECT_TIMEOUT,  # in milliseconds
                 keepalives_idle=CONNECT_TIMEOUT,
+                keepalives_interval=1,  # the system's is 75, and the timeout above is only seen at a probe
             )
             self._connection.execute(f"SET statement_timeout = '{STATEMENT_TIMEOUT}s'")
         return self._connection
@@ -135,6 +139,16 @@ class PostgresDatabase(Database, Batches):
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
         password = conninfo_to_dict(self._url).get("password")
         return reason.replace(str(password), "…") if password else reason
+
+
+def _has_ended(connection: psycopg.Connection) -> bool:
+    """Return True if the server has ended a connection that no one used, or has sent something else over it.
+
+    Without this look, the first transaction after a restart of the server would fail.
+    """
+    poll = select.poll()  # unlike `select`, it takes any descriptor
+    poll.register(connection.fileno(), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def _executor(connection: psycopg.Connection) -> Execute:
