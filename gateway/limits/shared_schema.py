@@ -223,8 +223,10 @@ SCHEMA = (
 ADMIT = f"SELECT * FROM limits_admit({', '.join('?' * 11)})"  # noqa: S608 - constants
 CORRECT = f"SELECT limits_correct({', '.join('?' * 8)})"
 SETTLE = f"SELECT limits_settle({', '.join('?' * 6)})"
-RENEW = """UPDATE limit_reservations SET expires_at = limits_time(?) + ?
-    WHERE gateway = ? AND ended_at IS NULL"""
+RENEW = """UPDATE limit_reservations SET expires_at = limits_time(?) + ? WHERE id IN
+    (SELECT id FROM limit_reservations WHERE gateway = ? AND ended_at IS NULL FOR UPDATE SKIP LOCKED)"""
+"""Never waits, because it locks the rows of many keys without their ledgers. A row that is locked was lost to another
+gateway, or has expired."""
 RESTORE = """INSERT INTO limit_ledgers (key_id, day, day_tokens, month, month_tokens)
     SELECT ?, t - mod(t, 86400000000), ?, limits_month(t, 0), ? FROM limits_time(?) AS t ON CONFLICT DO NOTHING"""
 """Sets the use of a key before its ledger existed. A ledger that exists has counted it already."""

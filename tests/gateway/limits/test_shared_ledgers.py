@@ -39,6 +39,18 @@ async def test_a_renewed_lease_keeps_the_requests_of_its_gateway_and_no_others(u
         await other.use(KEY, 1)
 
 
+async def test_a_renewal_does_not_wait_for_a_gateway_that_ends_a_request_meanwhile(url: str) -> None:
+    """The other one may need the row of another key, which the renewal has locked."""
+    other_key = key_with("key_2", concurrent_requests=1)
+    async with benches(url, 2) as (late, other), late.opened(KEY, 100), late.opened(other_key, 100):
+        other.clock.advance(LEASE)
+        with psycopg.connect(url) as connection:
+            connection.execute("SELECT limits_lock('key_1', %s)", (round(other.clock.time * 1_000_000),))
+            await renew(url, late)
+        assert total(url) == (100, 0, 0)
+        assert (await other.refusal(other_key)).param == "concurrent_requests"
+
+
 @pytest.mark.parametrize("corrected", [False, True])
 async def test_a_gateway_that_was_cut_off_replaces_the_charge_of_its_lease(url: str, corrected: bool) -> None:
     async with benches(url, 2) as (late, other):
