@@ -21,6 +21,10 @@ CONNECT_TIMEOUT = 5
 """Seconds for a connection to be made, or for one to be given up whose host has vanished."""
 STATEMENT_TIMEOUT = 5
 """Seconds for one statement, including its wait for the locks of other transactions."""
+ANSWER_TIMEOUT = CONNECT_TIMEOUT + STATEMENT_TIMEOUT
+"""Seconds for a transaction. A server that is stuck, or whose disk is, does not end statements itself."""
+CLOSE_TIMEOUT = 1.0
+"""Seconds for the closing of the connection, after which the end of the process closes it."""
 POLL_INTERVAL = 0.05
 """Seconds between two looks for the end of a thread that was abandoned."""
 CREATION_LOCK = 0x6C6C616D61
@@ -66,16 +70,23 @@ class PostgresDatabase(Database, Batches):
 
     @override
     async def close(self) -> None:
-        with suppress(StorageError):  # then the end of the process closes it
-            await self._in_thread(self._disconnect)
+        with suppress(StorageError), anyio.move_on_after(CLOSE_TIMEOUT):
+            await self._in_thread(self._disconnect, abandon=True)
 
     async def _in_thread(self, function: Callable[[], T], *, abandon: bool = False) -> T:
-        """Run a function in a thread, after the end of all earlier ones, those that were abandoned included."""
-        async with self._turn:
-            while self._in_use.locked():  # noqa: ASYNC110 - a thread that was abandoned notifies no event loop
-                await anyio.sleep(POLL_INTERVAL)
-            with thread_needed():
-                return await anyio.to_thread.run_sync(self._alone, function, abandon_on_cancel=abandon)
+        """Run a function in a thread, after the end of all earlier ones, those that were abandoned included.
+
+        The thread is abandoned after `ANSWER_TIMEOUT`, or, if `abandon` is set, when the caller is cancelled.
+        """
+        try:
+            async with self._turn:
+                with anyio.fail_after(ANSWER_TIMEOUT):
+                    while self._in_use.locked():  # noqa: ASYNC110 - a thread that was abandoned notifies no event loop
+                        await anyio.sleep(POLL_INTERVAL)
+                with thread_needed(), anyio.fail_after(ANSWER_TIMEOUT, shield=not abandon):
+                    return await anyio.to_thread.run_sync(self._alone, function, abandon_on_cancel=True)
+        except TimeoutError as error:
+            raise StorageError(f"there was no answer within {ANSWER_TIMEOUT:g} seconds") from error
 
     def _alone(self, function: Callable[[], T]) -> T:
         with self._in_use:

@@ -13,7 +13,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 from typing_extensions import override
 
-from gateway.storage.database import Work
+from gateway.storage import postgres
+from gateway.storage.database import StorageError, Work
 from gateway.storage.postgres import CONNECT_TIMEOUT, PostgresDatabase
 
 pytestmark = pytest.mark.anyio
@@ -55,6 +56,40 @@ async def test_calls_that_are_given_up_leave_one_thread_behind() -> None:
     with anyio.fail_after(GUARD):
         assert await database.read(lambda _execute: "answer") == "answer"
     assert (database.entered, database.most) == (2, 1)
+
+
+async def test_a_server_that_is_stuck_is_a_failure_and_stops_no_gateway_from_ending(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(postgres, "ANSWER_TIMEOUT", 0.01)
+    monkeypatch.setattr(postgres, "CLOSE_TIMEOUT", 0.01)
+    database = Stalled()
+    with anyio.fail_after(GUARD):
+        for _ in range(2):
+            with pytest.raises(StorageError, match="no answer"):
+                await database.write(lambda _execute: None)
+        with pytest.raises(StorageError, match="no answer"):
+            await database.batch([("SELECT 1", ())])
+        with anyio.CancelScope(shield=True):
+            await database.close()
+    assert database.entered == 1
+    database.answers.set()
+
+
+async def test_a_change_that_runs_is_not_interrupted_by_the_end_of_its_caller() -> None:
+    database, answers = Stalled(), list[str]()
+
+    async def change() -> None:
+        answers.append(await database.write(lambda _execute: "stored"))
+
+    with anyio.fail_after(GUARD):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(change)
+            while not database.entered:
+                await anyio.lowlevel.checkpoint()
+            tasks.cancel_scope.cancel()
+            database.answers.set()
+    assert answers == ["stored"]
 
 
 END_OTHERS = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE application_name = 'llama-gateway'"
