@@ -25,9 +25,10 @@ from gateway.chat.formats.format import Format
 from gateway.chat.formats.functionary import Functionary
 from gateway.chat.formats.gemma import FUNCTION_GEMMA, GEMMA_4, TURN, Gemma, ToolCode
 from gateway.chat.formats.gigachat import MARK, SEPARATOR, GigaChat
-from gateway.chat.formats.glm import Glm, Hunyuan
+from gateway.chat.formats.glm import Glm
 from gateway.chat.formats.harmony import Harmony
 from gateway.chat.formats.hermes import Hermes, Plain
+from gateway.chat.formats.hunyuan import NAME_END, SUFFIX, Hunyuan
 from gateway.chat.formats.kimi import Kimi
 from gateway.chat.formats.kimi_k3 import KimiK3
 from gateway.chat.formats.listed_calls import Apertus, Apriel, Granite, Lfm2, ListedCalls
@@ -72,7 +73,7 @@ _FORMATS: Mapping[str, Callable[[Mapping[str, int], Tags | None], Format]] = {
     "gemma-3": ToolCode,
     "glm": Glm,
     "hunyuan": Hunyuan,
-    "hunyuan-open": partial(Hunyuan, suffix=glm.SUFFIX),
+    "hunyuan-open": partial(Hunyuan, suffix=SUFFIX),
     "kimi": Kimi,
     "kimi-k3": lambda tokens, _tags: KimiK3(tokens),
     "dsml-functions": partial(TagCalls, markup=tag_calls.dsml(tag_calls.FUNCTION_CALLS)),
@@ -123,8 +124,8 @@ def recognize(template: str) -> FormatKey:
         (cohere.ACTION.opening, "cohere"),
         (MARK, "gigachat"),
         (SEPARATOR, "gigachat-3"),
-        (glm.SUFFIX, "hunyuan-open"),
-        (glm.KEY, "hunyuan" if glm.NAME_END in template else "glm"),
+        (SUFFIX, "hunyuan-open"),
+        (glm.KEY, "hunyuan" if NAME_END in template else "glm"),
         (kimi.SECTION, "kimi"),
         (kimi_k3.OPEN, "kimi-k3"),
         (tag_calls.DSML, "dsml-functions" if tag_calls.FUNCTION_CALLS in template else "dsml"),

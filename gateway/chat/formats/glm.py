@@ -1,8 +1,7 @@
-"""Zhipu's GLM 4.5 and later, and Tencent's Hunyuan 3 and 4.
+"""Zhipu's GLM 4.5 and later, with tags that Hunyuan shares.
 
 A call is `<tool_call>`, the name, for each argument `<arg_key>`, its name, `</arg_key>`, `<arg_value>`, its text,
-`</arg_value>`, then `</tool_call>`. Newlines separate these parts before GLM 4.7, which has no newlines. Hunyuan has a
-block of all calls, `<tool_sep>` behind the name, and a suffix in all tags but those of its previews.
+`</arg_value>`, then `</tool_call>`. Newlines separate these parts before GLM 4.7, which has no newlines.
 """
 
 import re
@@ -23,7 +22,6 @@ from gateway.chat.formats.text_arguments import ValueTags, text_arguments
 from gateway.chat.tools import Tool
 
 KEY = "<arg_key>"
-NAME_END, SUFFIX = "<tool_sep>", ":opensource"
 _NEWLINE = "\n"
 _NAME = re.compile(r"[^<\s]*")
 _ARGUMENTS = re.compile(r"(?!\s)[^<]*(?<!\s)")
@@ -45,22 +43,24 @@ class Marks:
     """Tag behind the name of the function, if there is one."""
 
 
-def _tags(name: str, suffix: str) -> Tags:
+def tags_of(name: str, suffix: str = "") -> Tags:
+    """Return the tags of a name, which a suffix ends."""
     return Tags(f"<{name}{suffix}>", f"</{name}{suffix}>")
 
 
-def _marks(suffix: str = "", block: Tags | None = None, name_end: str = "") -> Marks:
-    value = _tags("arg_value", suffix)
+def marks_of(suffix: str = "", block: Tags | None = None, name_end: str = "") -> Marks:
+    """Return the tags of a family, whose names a suffix ends."""
+    value = tags_of("arg_value", suffix)
     return Marks(
-        call=_tags("tool_call", suffix),
-        key=_tags("arg_key", suffix),
+        call=tags_of("tool_call", suffix),
+        key=tags_of("arg_key", suffix),
         value=ValueTags(value.opening, value.closing),
         block=block,
         name_end=name_end,
     )
 
 
-_GLM = _marks()
+_GLM = marks_of()
 
 
 class Glm(TaggedFormat):
@@ -105,15 +105,6 @@ class Glm(TaggedFormat):
         written = text_arguments(rules, tool, _ARGUMENTS, head, (self._marks.value,))
         name = f"{rules.text(tool.name)} {f'({rules.text(end)})?' if end else ''}"
         return f"{name} {written} {rules.text(_NEWLINE, self._marks.call.closing)}"
-
-
-class Hunyuan(Glm):
-    """Format of Hunyuan 3 and 4."""
-
-    def __init__(self, special_tokens: Mapping[str, int], reasoning_tags: Tags | None, suffix: str = "") -> None:
-        """Create the format. `suffix` ends the names in its tags."""
-        marks = _marks(suffix, _tags("tool_calls", suffix), f"{NAME_END[:-1]}{suffix}>")
-        super().__init__(special_tokens, _tags("think", suffix) if suffix else reasoning_tags, marks)
 
 
 def _read_call(source: Source, out: Output, *, marks: Marks, tools: Mapping[str, Signature]) -> Reading[None]:

@@ -68,15 +68,11 @@ def write_vocabulary(
         byte_fallback: whether `spm` has tokens of single bytes.
         suppressed: ids that the file excludes from generated texts.
     """
-    kinds = gguf.TokenType
-    special = [(UNKNOWN, kinds.UNKNOWN), *((one, kinds.CONTROL) for one in CONTROL)]
-    special += [(one, kinds.USER_DEFINED) for one in (*MARKS, *marks)]
-    parsed = {*TURNS, MARKS[0]}
-    tokens = [(renamed(one) if rename and one in parsed else one, kind) for one, kind in special]
+    tokens = _special_tokens(marks, rename=rename)
     writer = gguf.GGUFWriter(str(path), "llama")
     writer.add_name(name)
     if kind == "spm" and byte_fallback:
-        tokens += [(f"<0x{byte:02X}>", kinds.BYTE) for byte in range(256)]
+        tokens += [(f"<0x{byte:02X}>", gguf.TokenType.BYTE) for byte in range(256)]
     match kind:
         case "bpe":
             _bpe(writer, tokens, pre)
@@ -94,6 +90,14 @@ def write_vocabulary(
     writer.write_kv_data_to_file()
     writer.close()
     return path
+
+
+def _special_tokens(marks: Sequence[str], *, rename: bool) -> list[tuple[str, gguf.TokenType]]:
+    kinds = gguf.TokenType
+    special = [(UNKNOWN, kinds.UNKNOWN), *((one, kinds.CONTROL) for one in CONTROL)]
+    special += [(one, kinds.USER_DEFINED) for one in (*MARKS, *marks)]
+    parsed = {*TURNS, MARKS[0]}
+    return [(renamed(one) if rename and one in parsed else one, kind) for one, kind in special]
 
 
 def _spm(writer: gguf.GGUFWriter, tokens: list[tuple[str, gguf.TokenType]], pairs: Sequence[str]) -> None:
