@@ -110,7 +110,7 @@ class SharedLimiter(Limiter):
     async def restore(self, charged: Charged) -> None:
         """Charge what the keys used before the limits were shared. Keys that have a ledger are left out."""
         of_day, of_month = await charged_in(charged, self.clock().time)
-        for key_id in sorted(of_month):
+        for key_id in sorted(of_month.keys() - {""}):  # that of requests without a key
             values = (key_id, of_day[key_id], of_month[key_id], self._time())
             await self._database.batch([(shared_schema.RESTORE, values)])
 

@@ -125,9 +125,9 @@ async def test_a_request_counts_once_if_it_runs_again_within_a_minute_of_its_end
         assert total(url) == (charged, 0, 0)
 
 
-async def test_use_that_a_ledger_has_counted_is_not_restored(url: str) -> None:
+async def test_use_without_a_key_or_that_a_ledger_has_counted_is_not_restored(url: str) -> None:
     async def charged(_since: float, _until: float) -> dict[str, int]:
-        return {"key_1": 500}
+        return {"key_1": 500, "": 70}
 
     async with benches(url) as (bench,):
         await bench.use(KEY, 50, prompt_tokens=5)
