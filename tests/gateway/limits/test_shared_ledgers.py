@@ -125,14 +125,24 @@ async def test_a_request_counts_once_if_it_runs_again_within_a_minute_of_its_end
         assert total(url) == (charged, 0, 0)
 
 
-async def test_use_without_a_key_or_that_a_ledger_has_counted_is_not_restored(url: str) -> None:
+async def test_use_that_a_ledger_has_counted_is_not_restored(url: str) -> None:
     async def charged(_since: float, _until: float) -> dict[str, int]:
-        return {"key_1": 500, "": 70}
+        return {"key_1": 500}
 
     async with benches(url) as (bench,):
         await bench.use(KEY, 50, prompt_tokens=5)
         await bench.limiter.restore(charged)
         assert total(url) == (5, 0, 0)
+
+
+async def test_requests_without_a_key_have_no_ledger(url: str) -> None:
+    async def charged(_since: float, _until: float) -> dict[str, int]:
+        return {"key_1": 500, "": 70}
+
+    async with benches(url) as (bench,):
+        await bench.limiter.restore(charged)
+        with psycopg.connect(url) as connection:
+            assert connection.execute("SELECT key_id FROM limit_ledgers").fetchall() == [("key_1",)]
 
 
 async def test_a_clock_that_goes_back_begins_no_period_again(url: str) -> None:
